@@ -13,7 +13,7 @@ namespace {
 /// Of a function that the engine has not, though its table does not say so.
 [[noreturn]] void missing(std::string_view function) {
   throw std::logic_error(
-      fmt::format("its table does not say that the backend has no {}()", function));
+      fmt::format("the backend has no {}(), and its table does not say so", function));
 }
 
 } // namespace

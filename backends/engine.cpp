@@ -133,7 +133,7 @@ const Engine& find_engine(std::string_view name) {
       return *engine;
     }
   }
-  throw UsageError(fmt::format("no backend {}: this dtrain has {}", printable(name),
+  throw UsageError(fmt::format("no backend {}; available: {}", printable(name),
                                fmt::join(backend_names(), ", ")));
 }
 

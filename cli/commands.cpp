@@ -37,7 +37,7 @@ std::string suggestion(const std::string& word) {
       {"model", "dtrain has no model registry; use Arena, or MLflow"},
       {"evaluate", "submit the evaluation as a job: dtrain submit -- COMMAND"},
       {"cron", "dtrain has no scheduled jobs; call 'dtrain submit' from cron, or from a CronJob"},
-      {"logviewer", "there is no log viewer in the browser; 'dtrain logs NAME' prints them"},
+      {"logviewer", "dtrain has no log viewer in the browser; use 'dtrain logs NAME'"},
       {"whoami",
        "dtrain has no users of its own; 'dtrain config view' shows your backend and namespace"},
   };

@@ -93,7 +93,7 @@ void print_overview(Stream& out) {
             "  dtrain submit --workers=3 --wait              # The bundled trainer\n"
             "  dtrain submit --workers=2 -- python train.py  # Your own program\n"
             "  dtrain logs -f NAME\n"
-            "\nMore about one: dtrain help COMMAND\n");
+            "\nMore about a command: dtrain help COMMAND\n");
 }
 
 void print_help(Context& context, const std::vector<std::string>& words) {
@@ -128,8 +128,9 @@ void print_help(Context& context, CommandTable table, const std::vector<std::str
                   [](const Option& option) { return !option.field.empty(); })) {
     context.out.write(
         engine != nullptr
-            ? fmt::format("\nThis is what the {} backend takes; another's: --help --backend=NAME\n",
-                          engine->name)
+            ? fmt::format(
+                  "\nThese are the flags of the {} backend; for another: --help --backend=NAME\n",
+                  engine->name)
             : fmt::format("\nFlags of one backend: --help --backend=NAME ({})\n",
                           fmt::join(backend_names(), ", ")));
   }

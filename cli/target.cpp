@@ -132,7 +132,7 @@ std::vector<Option> target_options(TargetOptions& target, bool picks_hosts) {
 void add_target(CommandTable& table, TargetOptions& target, bool picks_hosts) {
   for (const Engine* engine : engines()) {
     if (const Lack* lack = target.needs ? engine->lack_of(*target.needs) : nullptr) {
-      table.description += fmt::format(" The {} backend cannot: it {}.", engine->name, lack->why);
+      table.description += fmt::format(" The {} backend {}.", engine->name, lack->why);
     }
   }
   for (auto& option : target_options(target, picks_hosts)) {

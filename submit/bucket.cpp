@@ -96,7 +96,7 @@ Bucket parse_bucket(const std::string& flag, const std::string& source) {
   const auto query =
       parse_query(std::string_view(rest).substr(std::min(question + 1, rest.size())));
   if (!query) {
-    refuse("KEY=VALUE&… is expected after '?'");
+    refuse("must have KEY=VALUE&… after '?'");
   }
   for (const auto& [key, value] : *query) {
     if (key == "endpoint") {
@@ -149,8 +149,8 @@ Bucket completed(const std::string& flag, Bucket bucket) {
         is_oss ? first_set({"OSS_REGION"}) : first_set({"AWS_REGION", "AWS_DEFAULT_REGION"});
   }
   if (is_oss && bucket.endpoint.empty() && bucket.region.empty()) {
-    throw UsageError(fmt::format("{}={}: say where it is: OSS_REGION=cn-hangzhou in the "
-                                 "environment, or dtrain data add NAME --bucket={} --region=…",
+    throw UsageError(fmt::format("{}={}: unknown region: set OSS_REGION=cn-hangzhou, or dtrain "
+                                 "data add NAME --bucket={} --region=…",
                                  flag, printable(bucket.shown()), printable(bucket.shown())));
   }
   return parse_bucket(flag, bucket.text()); // Which checks what the environment said.

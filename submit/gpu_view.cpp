@@ -20,10 +20,10 @@ std::string why_alone(const JobSpec& job) {
     return fmt::format("LOCAL_RANK picks one GPU, and a worker has {}", job.gpus);
   }
   if (job.min_workers > 0 || job.max_workers > 0) {
-    return "workers of an elastic job come and go, and one that runs cannot be shown another GPU";
+    return "workers of an elastic job come and go, and the GPUs of a running worker cannot change";
   }
   if (!job.nproc_per_node.empty()) {
-    return "torchrun numbers what it starts in each worker from 0";
+    return "torchrun numbers the processes of each worker from 0";
   }
   return type.has_ray ? "each worker gives Ray all GPUs that it sees" : "";
 }
@@ -47,16 +47,16 @@ void check_gpu_view(const JobSpec& job) {
     return;
   }
   if (job.gpus == 0) {
-    throw UsageError(fmt::format(
-        "--gpus-visible={}: needs --gpus=N with the number for each worker", job.gpus_visible));
+    throw UsageError(fmt::format("--gpus-visible={}: add --gpus=N, the number of GPUs per worker",
+                                 job.gpus_visible));
   }
   if (find_job_type(job.type)->has_launcher) {
-    throw UsageError(fmt::format("--gpus-visible={}: the launcher of a {} sees all GPUs of the "
-                                 "job, and what it starts shares them out: leave it out",
+    throw UsageError(fmt::format("--gpus-visible={}: the launcher of a {} sees all GPUs of the job "
+                                 "and assigns them itself; drop it",
                                  job.gpus_visible, job.type));
   }
   if (const auto why = why_alone(job); job.gpus_visible == k_node_word && !why.empty()) {
-    throw UsageError(fmt::format("--gpus-visible=node: {}: leave it out", why));
+    throw UsageError(fmt::format("--gpus-visible=node: {}; drop it", why));
   }
 }
 

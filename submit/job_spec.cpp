@@ -83,7 +83,8 @@ std::string random_name() {
   while (name.size() < whole) {
     std::array<unsigned char, 2 * k_length> bytes{};
     if (getrandom(bytes.data(), bytes.size(), 0) < 0) {
-      throw Error("cannot make up a name: no random numbers from the kernel; give one by --name");
+      throw Error(
+          "cannot choose a random name: the kernel gives no random numbers; add --name=NAME");
     }
     for (const unsigned char byte : bytes) {
       if (byte < k_fair && name.size() < whole) {
@@ -96,11 +97,11 @@ std::string random_name() {
 
 void check_word(std::string_view what, const std::string& word) {
   if (word.find('\0') != std::string::npos) {
-    throw UsageError(
-        fmt::format("{}: holds a NUL byte, which no argument can: {}", what, shortened(word)));
+    throw UsageError(fmt::format("{}: has a NUL byte, which an argument cannot hold: {}", what,
+                                 shortened(word)));
   }
   if (word.size() > k_max_word) {
-    throw UsageError(fmt::format("{}: is {} bytes long, and Linux takes {}; put it into a file",
+    throw UsageError(fmt::format("{}: is {} bytes long, and Linux allows {}; put it into a file",
                                  what, word.size(), k_max_word));
   }
 }
@@ -122,14 +123,14 @@ std::vector<std::string> checked_env(const std::vector<std::string>& entries) {
     const std::size_t equals = entry.find('=');
     check_word(fmt::format("--env={}", shortened(entry.substr(0, equals))), entry);
     if (equals == std::string::npos) {
-      throw UsageError(
-          fmt::format("--env={0}: must be KEY=VALUE; {0}= is an empty value", shortened(entry)));
+      throw UsageError(fmt::format("--env={0}: must be KEY=VALUE; write {0}= for an empty value",
+                                   shortened(entry)));
     }
     const std::string key = entry.substr(0, equals);
     if (!is_env_key(key)) {
-      throw UsageError(fmt::format("--env={}: '{}' is not the name of a variable: letters, "
-                                   "digits and '_', not a digit first",
-                                   shortened(entry), shortened(key)));
+      throw UsageError(fmt::format(
+          "--env={}: bad variable name '{}': use letters, digits and '_', no digit first",
+          shortened(entry), shortened(key)));
     }
     const auto [place, is_new] = places.emplace(key, env.size());
     if (is_new) {
@@ -145,7 +146,7 @@ std::vector<std::string> checked_env(const std::vector<std::string>& entries) {
 void check_roles(JobSpec& job) {
   const JobType* type = find_job_type(job.type);
   if (type == nullptr) {
-    throw UsageError(fmt::format("'{}' is not a job type: it is tfjob, pytorchjob, mpijob, "
+    throw UsageError(fmt::format("'{}' is not a job type; use tfjob, pytorchjob, mpijob, "
                                  "horovodjob, etjob, deepspeedjob, rayjob or volcanojob",
                                  shortened(job.type)));
   }
@@ -168,8 +169,8 @@ void check_roles(JobSpec& job) {
   only("--task-replicas", job.task_replicas != 1, type->has_tasks, "a volcanojob");
   only("--min-available", job.min_available != 1, type->has_tasks, "a volcanojob");
   if (type->has_tasks && (job.workers != 1 || job.min_workers > 0 || job.max_workers > 0)) {
-    throw UsageError("--workers: a volcanojob has tasks: say --task-images=IMAGE,… and "
-                     "--task-replicas=N");
+    throw UsageError(
+        "--workers: a volcanojob has tasks; use --task-images=IMAGE,… and --task-replicas=N");
   }
   if (!job.nproc_per_node.empty()) {
     only("--nproc-per-node", true, type->has_master, "a pytorchjob");
@@ -183,11 +184,11 @@ void check_roles(JobSpec& job) {
     }
   }
   if (job.ps_gpus > 0 && job.ps == 0) {
-    throw UsageError("--ps-gpus: there are no parameter servers: say how many by --ps=N");
+    throw UsageError("--ps-gpus: the job has no parameter servers; add --ps=N");
   }
   if ((type->has_launcher || type->has_ray) && job.runs_bundled_trainer()) {
-    throw UsageError(fmt::format("a {} needs the command that its {} runs: give it after --",
-                                 type->name, type->has_ray ? "first worker" : "launcher"));
+    throw UsageError(fmt::format("a {} needs a command for its {}: give it after --", type->name,
+                                 type->has_ray ? "first worker" : "launcher"));
   }
   const bool too_few = job.min_workers > 0 && job.workers < job.min_workers;
   if (too_few || (job.max_workers > 0 && job.workers > job.max_workers)) {
@@ -284,10 +285,9 @@ void settle_tasks(JobSpec& job) {
   const auto instances =
       static_cast<std::int64_t>(job.task_images.size()) * std::int64_t{job.task_replicas};
   if (instances > k_max_workers) {
-    throw UsageError(fmt::format("--task-replicas={}: {} tasks come to {} instances, and a job has "
-                                 "at most {}",
-                                 job.task_replicas, job.task_images.size(), instances,
-                                 k_max_workers));
+    throw UsageError(
+        fmt::format("--task-replicas={}: {} tasks make {} instances, and a job has at most {}",
+                    job.task_replicas, job.task_images.size(), instances, k_max_workers));
   }
   if (job.min_available > instances) {
     throw UsageError(fmt::format("--min-available={}: the tasks have {} instances",
@@ -355,7 +355,7 @@ MountText parse_mount(const std::string& flag, const std::string& text) {
   if (mount.source.empty() || !mount.target.starts_with('/') || mount.target == "/" ||
       mount.target.starts_with("//") || mount.target.find("/../") != std::string::npos ||
       mount.target.ends_with("/..")) {
-    throw UsageError(fmt::format("{}={}: must be {}:/PATH, with :ro after it to be read only", flag,
+    throw UsageError(fmt::format("{}={}: must be {}:/PATH; append :ro for read-only", flag,
                                  shortened(text), flag == "--data" ? "NAME" : "/HERE"));
   }
   check_word(flag, text);
@@ -371,20 +371,21 @@ void check_code_and_data(const JobSpec& job) {
     for (const std::string& text : *texts) {
       const auto [place, is_new] = targets.emplace(parse_mount(flag, text).target, text);
       if (!is_new) {
-        throw UsageError(fmt::format("{}={}: {} has that path already", flag, shortened(text),
+        throw UsageError(fmt::format("{}={}: {} already uses that path", flag, shortened(text),
                                      shortened(place->second)));
       }
     }
   }
   if (job.sync_mode.empty() && !job.sync_source.empty()) {
-    throw UsageError("--sync-source: say what it is: --sync-mode=git or --sync-mode=local");
+    throw UsageError("--sync-source: add --sync-mode=git or --sync-mode=local");
   }
   if (job.sync_mode == k_sync_git && job.sync_source.empty()) {
-    throw UsageError("--sync-mode=git: needs the repository: --sync-source=URL[@REF]");
+    throw UsageError("--sync-mode=git: add the repository: --sync-source=URL[@REF]");
   }
   if (job.sync_mode == k_sync_git && holds_password(job.sync_source)) {
-    throw UsageError("--sync-source: holds a password, which a command line gives away: say "
-                     "--sync-user=NAME, and the token by DTRAIN_GIT_TOKEN or --sync-token-file");
+    throw UsageError(
+        "--sync-source: contains a password, which anyone can read on a command line: use "
+        "--sync-user=NAME, and DTRAIN_GIT_TOKEN or --sync-token-file for the token");
   }
 }
 
@@ -406,7 +407,7 @@ JobSpec resolve(JobSpec job) {
   check_log_limit(job);
   check_code_and_data(job);
   if (job.require_gpus && job.gpus == 0) {
-    throw UsageError("--require-gpus: needs --gpus=N with the number for each worker");
+    throw UsageError("--require-gpus: add --gpus=N, the number of GPUs per worker");
   }
   check_gpu_view(job);
   check_word("--working-dir", job.working_dir);

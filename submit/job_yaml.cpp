@@ -98,7 +98,7 @@ class Reader {
  private:
   void check_bytes(const std::string& text) const {
     if (text.size() > k_max_file) {
-      throw UsageError(fmt::format("{}: is {} bytes long, and a job file at most {}", origin_,
+      throw UsageError(fmt::format("{}: is {} bytes long; a job file has at most {}", origin_,
                                    text.size(), k_max_file));
     }
     std::size_t line = 1;
@@ -106,9 +106,9 @@ class Reader {
       const std::size_t end = std::min(text.find('\n', begin), text.size());
       const std::string_view row = std::string_view(text).substr(begin, end - begin);
       if (!is_utf8(row) || row.find('\0') != std::string_view::npos) {
-        throw UsageError(fmt::format("{}:{}: holds bytes that are not text; write such a value as "
-                                     "!!binary \"BASE64\"",
-                                     origin_, line));
+        throw UsageError(fmt::format(
+            "{}:{}: has bytes that are not UTF-8 text; write such a value as !!binary \"BASE64\"",
+            origin_, line));
       }
       begin = end + 1;
     }
@@ -121,7 +121,7 @@ class Reader {
     DocumentStart start;
     parser.HandleNextDocument(start);
     if (parser.HandleNextDocument(start)) {
-      fail(start.mark, "a job file holds one document, and this begins another");
+      fail(start.mark, "a job file must be one YAML document, and a second one begins here");
     }
   }
 
@@ -184,7 +184,7 @@ class Reader {
   /// A scalar's text as it stands in the file: 1e-3 is "1e-3". Bytes for !!binary.
   std::string text_of(const YAML::Node& node, std::string_view what) const {
     if (node.IsNull()) {
-      fail(node.Mark(), fmt::format("{} has no value; '' is the empty text", what));
+      fail(node.Mark(), fmt::format("{} has no value; write '' for empty text", what));
     }
     if (!node.IsScalar()) {
       fail(node.Mark(), fmt::format("{} must be text, not a {}", what, kind_of(node)));
@@ -254,10 +254,10 @@ class Reader {
       return list;
     }
     if (!node.IsSequence()) {
-      fail(node.Mark(), is_env ? "env must be a list of KEY=VALUE or a map of KEY: VALUE"
-                               : fmt::format("{} must be a list, a word an item: [python, "
-                                             "train.py]",
-                                             field.key));
+      fail(node.Mark(),
+           is_env ? "env must be a list of KEY=VALUE or a map of KEY: VALUE"
+                  : fmt::format("{} must be a list with one word per item: [python, train.py]",
+                                field.key));
     }
     for (const auto& item : node) {
       list.push_back(text_of(item, fmt::format("item {} of {}", list.size() + 1, field.key)));

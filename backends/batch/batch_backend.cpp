@@ -114,8 +114,8 @@ Surroundings BatchBackend::survey(const JobSpec& job) const {
     const std::string text = login_.run(batch_script("survey"));
     const auto lines = split(text, '\n');
     if (lines.size() < 3) {
-      throw EngineError(
-          fmt::format("{}{}: no answer from its shell", login_.system().name, login_.place()));
+      throw EngineError(fmt::format("{}{}: the shell there printed nothing", login_.system().name,
+                                    login_.place()));
     }
     here.state_folder = lines[0];
     here.working_dir = lines[1];
@@ -179,13 +179,13 @@ Found BatchBackend::find(const JobRef& job) const {
   const auto gap = text.find("\n\n");
   auto records = read_records(text.substr(0, gap));
   if (const auto other = split(folder, ' '); records.empty() && other.size() == 2) {
-    throw EngineError(fmt::format(
-        "no job {} of yours; {}'s job {} of that name is {}'s, who alone can read its files "
-        "and end it",
-        name, login_.system().name, printable(other[1]), printable(other[0])));
+    throw EngineError(fmt::format("you have no job {}; {} job {} of that name belongs to {}, and "
+                                  "only its owner can read or end it",
+                                  name, login_.system().name, printable(other[1]),
+                                  printable(other[0])));
   }
   if (records.empty()) {
-    throw NotFound(fmt::format("no job {}: dtrain list shows those there are", name));
+    throw NotFound(fmt::format("no job {}: 'dtrain list' shows all jobs", name));
   }
   const auto said = text.substr(std::min(gap, text.size()));
   Found found{&login_.system(), folder, std::move(records.begin()->second), Queue(read_jobs(said)),
@@ -307,10 +307,10 @@ void BatchBackend::logs(const JobRef& job, const LogQuery& query, const LogSink&
 /// Throws EngineError of a job that another cluster has.
 void BatchBackend::require_here(const JobRecord& record) const {
   if (record.is_elsewhere) {
-    throw EngineError(
-        fmt::format("job {}/{} is on cluster {}, which cannot be asked from here: run "
-                    "this on a login node of that cluster",
-                    record.status.namespace_name, record.status.name, printable(record.cluster)));
+    throw EngineError(fmt::format("job {}/{} is on cluster {}, which this machine cannot reach: "
+                                  "run this on a login node of that cluster",
+                                  record.status.namespace_name, record.status.name,
+                                  printable(record.cluster)));
   }
 }
 
@@ -329,8 +329,9 @@ bool BatchBackend::hold(const JobRef& job, bool held) {
   const Found found = find(job);
   const JobStatus status = found.status();
   if (is_final(status.phase)) {
-    throw UsageError(fmt::format("job {}/{} has ended: submit it again, or clone it",
-                                 job.namespace_name, job.name));
+    throw UsageError(
+        fmt::format("job {0}/{1} has already ended: 'dtrain clone -n {0} {1}' submits it again",
+                    job.namespace_name, job.name));
   }
   if ((status.phase == Phase::suspended) == held ||
       (!held && found.record.tasks.empty() && status.phase == Phase::running)) {
@@ -383,9 +384,9 @@ set -- "$(. "$1" >/dev/null 2>&1 && printf %s "$PWD")" "$2"
       login_.refuse(result);
     }
   } catch (const NotFound& error) {
-    throw NotFound(fmt::format("{}; what only its node has comes by dtrain exec {} -i {} -- tar c "
-                               "PATH | tar x",
-                               error.what(), job.name, instance));
+    throw NotFound(fmt::format(
+        "{}; for a file on the node's local disk: dtrain exec {} -i {} -- tar c PATH | tar x",
+        error.what(), job.name, instance));
   }
 }
 

@@ -11,7 +11,7 @@ namespace dtrain::batch {
 JobStatus Found::status() const {
   JobStatus status = status_of(record, queue, *system);
   if (!unheard.empty() && status.cause && !status.cause->exit_code && !status.cause->signal) {
-    status.reason += fmt::format("; its accounting does not answer ({})", unheard);
+    status.reason += fmt::format("; the accounting database does not answer ({})", unheard);
     status.cause->message = status.reason;
   }
   return status;

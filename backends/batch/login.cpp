@@ -59,8 +59,8 @@ std::string socket_folder() {
 
 [[noreturn]] void throw_no_commands(const QueueSystem& system, const std::string& place,
                                     std::string_view why) {
-  throw EngineError(fmt::format("{0}'s commands are not in PATH{1} ({2}): install {0}'s client "
-                                "there, or name a host that has it: --login-host=HOST",
+  throw EngineError(fmt::format("{0}'s commands are not in PATH{1} ({2}): install them there, or "
+                                "run them on another host: --login-host=HOST",
                                 system.name, place, printable(why)));
 }
 

@@ -126,9 +126,10 @@ std::vector<std::string> command_of(const JobSpec& job, const Surroundings& here
   std::vector<std::string> command = start_command(job);
   if (job.runs_bundled_trainer()) {
     if (here.trainer.empty()) {
-      throw UsageError(fmt::format("the bundled trainer (dtrain-trainer) is not in PATH where {}'s "
-                                   "commands are run: install it there, or give a command after --",
-                                   system.name));
+      throw UsageError(
+          fmt::format("the bundled trainer (dtrain-trainer) is not in PATH on the host that runs "
+                      "{}'s commands: install it there, or give a command after --",
+                      system.name));
     }
     command.insert(command.begin(), here.trainer);
   }
@@ -153,11 +154,10 @@ json data_places(const JobSpec& job, const QueueSystem& system) {
     for (const std::string& text : *texts) {
       const MountText mount = parse_mount(flag, text);
       if (mount.source != mount.target || mount.read_only) {
-        throw UsageError(fmt::format(
-            "{}={}: {} runs ranks in their nodes' own file system, where {} is at its own path "
-            "and can be written: say {}={}, and let the command read it there",
-            flag, printable(text), system.name, printable(mount.source), flag,
-            printable(mount.source)));
+        throw UsageError(fmt::format("{}={}: {} ranks see the node's own file system, so {} cannot "
+                                     "be mounted elsewhere or read-only: use {}={}",
+                                     flag, printable(text), system.name, printable(mount.source),
+                                     flag, printable(mount.source)));
       }
       paths.push_back(mount.source);
     }

@@ -168,25 +168,24 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued, const Queu
     if (state.phase == Phase::pending && queued->is_held) {
       state.phase = Phase::suspended;
     } else if (never_reported(record, *queued)) {
-      state.why =
-          fmt::format("its script reported nothing{}{}{}: do the nodes share dtrain's job folder? "
-                      "dtrain check says where it is",
-                      queued->nodes.empty() ? "" : " on ", printable(queued->nodes),
-                      queued->reason.empty() ? "" : " (" + printable(queued->reason) + ")");
+      state.why = fmt::format("its script reported nothing{}{}{}: the nodes must share dtrain's "
+                              "job folder ('dtrain check' prints its path)",
+                              queued->nodes.empty() ? "" : " on ", printable(queued->nodes),
+                              queued->reason.empty() ? "" : " (" + printable(queued->reason) + ")");
       status.reason = state.why;
     }
   } else if (record.is_elsewhere) {
     state.phase = record.run.is_up ? Phase::running : Phase::pending;
     status.reason =
-        fmt::format("is on cluster {}, which cannot be asked from here", printable(record.cluster));
+        fmt::format("is on cluster {}, which this machine cannot reach", printable(record.cluster));
   } else if (record.id.empty() && record.run.number < 0) {
     constexpr Time k_longest_submission = 600 * k_second;
     const bool is_new = time_now() - status.created < k_longest_submission;
     state.phase = is_new ? Phase::pending : Phase::failed;
-    state.why = is_new ? fmt::format("is being submitted: {} does not have it yet", system.name)
-                       : fmt::format("its submission was interrupted before {} had it: delete it "
-                                     "and submit it again",
-                                     system.name);
+    state.why =
+        is_new ? fmt::format("is being submitted to {}", system.name)
+               : fmt::format("its submission to {} was interrupted: delete it and submit it again",
+                             system.name);
     status.reason = state.why;
   } else {
     state.why = fmt::format("{} has no record of this job and it never {} (try {} {})", system.name,
@@ -197,7 +196,7 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued, const Queu
   if (state.phase == Phase::running && !record.run.is_up && !record.run.code) {
     state.phase = Phase::pending;
     status.reason =
-        fmt::format("{} has given it nodes, and its ranks are being started", system.name);
+        fmt::format("{} has allocated its nodes, and its ranks are starting", system.name);
   }
   status.phase = state.phase;
   status.restarts = std::max(record.run.number, 0);
@@ -223,18 +222,18 @@ JobStatus status_of(const JobRecord& record, const QueuedJob* queued, const Queu
 
 namespace {
 
-/// "of its tasks 2 run, 3 succeeded; the first that waits: waits for nodes …"
+/// "tasks: 2 running, 3 succeeded; the next: waits for nodes …"
 std::string counts_text(const std::map<Phase, int>& counts, const std::string& waits) {
   std::string text;
   for (const auto& [phase, words] :
-       {std::pair(Phase::running, "run"), std::pair(Phase::pending, "wait"),
-        std::pair(Phase::suspended, "are held"), std::pair(Phase::succeeded, "succeeded"),
+       {std::pair(Phase::running, "running"), std::pair(Phase::pending, "waiting"),
+        std::pair(Phase::suspended, "held"), std::pair(Phase::succeeded, "succeeded"),
         std::pair(Phase::failed, "failed")}) {
     if (const auto found = counts.find(phase); found != counts.end()) {
-      text += fmt::format("{}{} {}", text.empty() ? "of its tasks " : ", ", found->second, words);
+      text += fmt::format("{}{} {}", text.empty() ? "tasks: " : ", ", found->second, words);
     }
   }
-  return text + (waits.empty() ? "" : "; the first that waits: " + waits);
+  return text + (waits.empty() ? "" : "; the next: " + waits);
 }
 
 Phase phase_of_all(const std::map<Phase, int>& counts) {

@@ -20,11 +20,11 @@ std::vector<FieldUse> field_uses() {
                          "preemptible"}),
       {},
       {
-          {"has no such time (--running-timeout counts the wait for nodes too)",
+          {"cannot limit the start alone (--running-timeout includes the wait for nodes)",
            {"startingTimeout"}},
-          {"shows a Pod its own GPUs alone, as --gpus-visible=rank does", {"gpusVisible"}},
-          {"leaves faulty GPUs out by its device plugin", {"checkGpus"}},
-          {"leaves that to the cluster's nodes (the kubelet's containerLogMaxSize)", {"logLimit"}},
+          {"shows a Pod only its own GPUs, as with --gpus-visible=rank", {"gpusVisible"}},
+          {"excludes faulty GPUs by its device plugin", {"checkGpus"}},
+          {"limits logs by the kubelet's containerLogMaxSize", {"logLimit"}},
       });
 }
 

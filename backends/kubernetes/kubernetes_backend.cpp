@@ -52,8 +52,8 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
     try {
       return choose_scheduler(api(), job);
     } catch (const EngineError& error) {
-      throw EngineError(fmt::format("--gang: the cluster is asked who starts all or none, unless "
-                                    "you say it (--scheduler=volcano): {}",
+      throw EngineError(fmt::format("--gang: cannot find out which gang scheduler the cluster has; "
+                                    "name it (--scheduler=volcano): {}",
                                     error.what()));
     }
   }

@@ -99,10 +99,9 @@ std::vector<JobField> own_fields() {
        .flags = "--api",
        .member = own::api,
        .metavar = "API",
-       .help =
-           "What the job is made of: its own Jobs (job, the default), a JobSet, which restarts all "
-           "ranks after a failure (jobset), or Kubeflow Trainer's TrainJob, which makes such a "
-           "JobSet (trainjob)",
+       .help = "API objects of the job: Jobs (job, the default), a JobSet, which restarts all "
+               "ranks after a failure (jobset), or a TrainJob of Kubeflow Trainer, which makes "
+               "such a JobSet (trainjob)",
        .choices = {"job", "jobset", "trainjob"}},
       own_field(own::gpu_type, "--gpu-type", "MODEL", "GPU model the nodes must have"),
       own_field(own::devices, "--device", "RESOURCE=N",

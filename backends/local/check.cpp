@@ -23,7 +23,7 @@ CheckResult check_gpus() {
   try {
     const auto gpus = find_gpus();
     return {Level::ok, "GPUs",
-            gpus.empty() ? "none: jobs run on the CPU"
+            gpus.empty() ? "none; jobs run on the CPU"
                          : fmt::format("{} ({})", gpus.size(), fmt::join(gpus, ", "))};
   } catch (const Error& error) {
     return {Level::error, "GPUs", error.what()};
@@ -39,20 +39,20 @@ std::vector<CheckResult> check_gpu_health() {
     }
     const GpuHealth health = ask_gpu_health();
     if (!health.is_known) {
-      return {{Level::warning, k_what, "not known: nvidia-smi is not in PATH"}};
+      return {{Level::warning, k_what, "unknown: nvidia-smi is not in PATH"}};
     }
     std::vector<CheckResult> found;
     for (const GpuReport& gpu : health.gpus) {
       if (!gpu.fault.empty()) {
         found.push_back({Level::warning, k_what,
-                         fmt::format("{}; or leave it out by CUDA_VISIBLE_DEVICES", gpu.fault)});
+                         fmt::format("{}; or hide it with CUDA_VISIBLE_DEVICES", gpu.fault)});
       }
     }
     if (!health.failure.empty()) {
       found.push_back({Level::warning, k_what, health.failure});
     }
     return found.empty() ? std::vector<CheckResult>{{Level::ok, k_what,
-                                                     fmt::format("driver {}, no errors of memory",
+                                                     fmt::format("driver {}, no memory errors",
                                                                  health.driver)}}
                          : found;
   } catch (const Error& error) {
@@ -63,13 +63,13 @@ std::vector<CheckResult> check_gpu_health() {
 CheckResult check_shared_memory() {
   struct statvfs memory {};
   if (statvfs("/dev/shm", &memory) != 0) {
-    return {Level::warning, "Shared memory", "no /dev/shm: ranks exchange gradients over TCP"};
+    return {Level::warning, "Shared memory", "no /dev/shm; ranks exchange gradients over TCP"};
   }
   const auto size = memory.f_blocks * memory.f_frsize;
   const bool enough = size > k_least_shared_memory;
   return {enough ? Level::ok : Level::warning, "Shared memory",
           fmt::format("/dev/shm of {} MiB{}", size / k_mebibyte,
-                      enough ? "" : ": little; in Docker, run with --shm-size=1g")};
+                      enough ? "" : ", which is small; in Docker, run with --shm-size=1g")};
 }
 
 CheckResult check_files() {

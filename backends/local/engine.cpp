@@ -9,10 +9,10 @@ namespace {
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
       {"configFiles", "data", "rdma"},
-      {{"runs this machine's own programs",
+      {{"runs programs that are installed on this machine, not images",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}}},
       {
-          {"has one node only", {"nodeList"}},
+          {"has only one node", {"nodeList"}},
       });
 }
 
@@ -26,10 +26,9 @@ const Engine& engine() {
       },
       .fields = field_uses(),
       .notes = {{"minWorkers",
-                 "a worker that fails is restarted alone, up to --max-restarts times; "
-                 "then the others go on without it, and the bundled trainer "
-                 "continues from memory"},
-                {"rdma", "the ranks have them anyway"}},
+                 "restarts only the failed worker, up to --max-restarts times; then the others "
+                 "continue without it, and the bundled trainer goes on from what it has in memory"},
+                {"rdma", "always shares them with the ranks"}},
       .cannot = {k_no_server},
       .helpers = {{k_supervise, supervise_here}},
       .records = "jobs/local",

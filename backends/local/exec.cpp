@@ -68,7 +68,7 @@ std::string environment_of(int folder) {
     }
   }
   if (fchdir(cwd.get()) != 0) {
-    std::fprintf(stderr, "dtrain: the job's folder is gone: runs in %s instead\n",
+    std::fprintf(stderr, "dtrain: the job's folder is gone; running in %s instead\n",
                  std::filesystem::current_path().c_str());
   }
   signal(SIGXFSZ, SIG_DFL); // As everywhere but in us.

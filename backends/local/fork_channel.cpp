@@ -243,11 +243,10 @@ void ForkChannel::leave_out_faulty(const std::vector<GangRank>& ranks) {
         for (const GangRank& each : ranks) { // Before anybody is told: none of them starts.
           claims_.erase(each.instance);
         }
-        throw EngineError(fault + "; no other GPU is free here (--check-gpus=off starts ranks on "
-                                  "any)");
+        throw EngineError(fault + "; no other GPU is free here (--check-gpus=off skips the check)");
       }
       left_out_ +=
-          fmt::format("{}{}; GPU {} takes its place", left_out_.empty() ? "" : "; ", fault, *other);
+          fmt::format("{}{}; using GPU {} instead", left_out_.empty() ? "" : "; ", fault, *other);
       instead_[planned[i]] = *other;
       claims_.erase(rank.instance);
       hold(rank);

@@ -117,7 +117,7 @@ GpuClaim claim_one(const Fd& folder, const std::vector<std::string>& devices,
     const Fd file = open_in(folder, file_of(device));
     if (ftruncate(file.get(), 0) != 0 ||
         !write_all(file.get(), fmt::format("{}\n{}\n{}\n", id, user.uid, user.cgroup))) {
-      throw EngineError(fmt::format("cannot write {}/{}: {}: GPUs are given out there",
+      throw EngineError(fmt::format("cannot write {}/{}, which records GPUs in use: {}",
                                     registry_path(), file_of(device), errno_text()));
     }
   }

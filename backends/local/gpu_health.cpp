@@ -61,13 +61,13 @@ std::string fault_in(const Line& gpu) {
   const std::string reset = fmt::format("reset it: nvidia-smi --gpu-reset -i {}", index);
   std::string fault;
   if (says(gpu, "GPU is lost")) {
-    fault = "it has fallen off the bus: restart the machine";
+    fault = "it has fallen off the bus; restart the machine";
   } else if (gpu[Field::unrepairable] == "Yes") {
-    fault = "memory rows that cannot be remapped: have it replaced";
+    fault = "it has memory rows that cannot be remapped; replace it";
   } else if (gpu[Field::unmapped] == "Yes" || gpu[Field::unretired] == "Yes") {
-    fault = "broken memory is taken out of use only by a reset; " + reset;
+    fault = "it has bad memory that only a reset takes out of use; " + reset;
   } else if (says(gpu, "requires reset")) {
-    fault = "it does no work before a reset; " + reset;
+    fault = "it needs a reset; " + reset;
   } else if (is_some(gpu[Field::ecc_errors])) {
     fault = fmt::format("{} uncorrectable ECC errors since the driver was loaded; {}",
                         gpu[Field::ecc_errors], reset);
@@ -85,10 +85,10 @@ std::string fault_after_error(const Line& line, std::string_view name) {
   if (!reboots && action != "Reset" && action != "Drain and Reset") {
     return "";
   }
-  return fmt::format("GPU {} ({}): it does no work after an error (an Xid, see dmesg) before {}",
+  return fmt::format("GPU {} ({}): it stopped working after an error (an Xid, see dmesg); {}",
                      index, printable(name),
-                     reboots ? "the machine is restarted"
-                             : "a reset: nvidia-smi --gpu-reset -i " + index);
+                     reboots ? "restart the machine"
+                             : "reset it: nvidia-smi --gpu-reset -i " + index);
 }
 
 /// "  MIG 3g.20gb Device 0: (UUID: MIG-…)"
@@ -181,7 +181,8 @@ GpuHealth ask_gpu_health() {
 }
 
 std::string silent_nvidia_smi(std::int64_t seconds) {
-  return fmt::format("nvidia-smi did not answer in {} s: does the driver hang? See dmesg", seconds);
+  return fmt::format("nvidia-smi did not answer within {} s; the driver may hang, see dmesg",
+                     seconds);
 }
 
 } // namespace dtrain

@@ -116,7 +116,7 @@ void LocalBackend::read_files(const JobRef& job, const std::string& instance,
   const auto result =
       read_packed({.argv = {"sh", "-c", pack_script(), "dtrain", "/", here}}, where, sink);
   if (!result.ending.good()) {
-    throw EngineError(fmt::format("{}: tar was ended", where));
+    throw EngineError(fmt::format("{}: tar was killed", where));
   }
 }
 

@@ -36,24 +36,23 @@ std::string folder_of(const std::string& text, const std::string& source,
     return found->second;
   }
   if (const auto share = share_of(source); !share.empty()) {
-    throw UsageError(
-        fmt::format("--data={}: {} is not mounted on this machine: mount it (mount -t "
-                    "nfs {} DIR), and name its folder: dtrain data add NAME --path=DIR",
-                    printable(text), printable(share), printable(share)));
+    throw UsageError(fmt::format("--data={}: {} is not mounted on this machine: mount it (mount -t "
+                                 "nfs {} DIR), then dtrain data add NAME --path=DIR",
+                                 printable(text), printable(share), printable(share)));
   }
   if (source.find("://") != std::string::npos) {
-    throw UsageError(fmt::format("--data={}: the local backend mounts no such volume: put the data "
-                                 "here, and name its folder: dtrain data add NAME --path=DIR",
+    throw UsageError(fmt::format("--data={}: the local backend cannot mount such a volume: copy "
+                                 "the data to this machine, then dtrain data add NAME --path=DIR",
                                  printable(text)));
   }
   if (source.starts_with('/')) {
-    throw UsageError(fmt::format("--data={}: a folder of this machine is --data-dir={}",
+    throw UsageError(fmt::format("--data={}: for a folder of this machine use --data-dir={}",
                                  printable(text), printable(text)));
   }
-  throw NotFound(fmt::format("--data={}: no data has that name (claims are for Kubernetes): "
-                             "'dtrain data list' shows what there is, 'dtrain data add NAME "
-                             "--path=DIR' adds some",
-                             printable(text)));
+  throw NotFound(
+      fmt::format("--data={}: no data of that name (claims are for Kubernetes): 'dtrain data list' "
+                  "lists the names, 'dtrain data add NAME --path=DIR' adds one",
+                  printable(text)));
 }
 
 std::vector<Mount> mounts_of(const JobSpec& job, const Surroundings& here) {
@@ -91,16 +90,16 @@ int assign_devices(const JobSpec& job, const Surroundings& here, std::vector<Gan
   if (devices) {
     const auto free = static_cast<int>(here.gpus.size() - here.gpus_in_use);
     if (sum > free) {
-      notices.push_back(fmt::format("{} of {} GPUs are in use by other jobs too: see dtrain "
-                                    "list",
+      notices.push_back(fmt::format("{} of {} GPUs are shared with other jobs: see dtrain list",
                                     sum - free, sum));
     }
     return std::max(sum - free, 0);
   }
-  const auto lack = fmt::format("{} GPU{} asked for ({} per worker), {} here", sum,
-                                sum == 1 ? "" : "s", job.gpus, here.gpus.size());
+  const auto lack =
+      fmt::format("the job asks for {} GPU{} ({} per worker), and this machine has {}", sum,
+                  sum == 1 ? "" : "s", job.gpus, here.gpus.size());
   if (job.require_gpus) {
-    throw EngineError(lack + ": ask for fewer, or leave --require-gpus out to run on the CPU");
+    throw EngineError(lack + ": ask for fewer, or drop --require-gpus to run on the CPU");
   }
   notices.push_back(lack + ": running on the CPU (--require-gpus makes this an error)");
   return 0;

@@ -45,7 +45,7 @@ void leave_common_mounts() {
   const gid_t group = getegid();
   const int own_user = user == 0 ? 0 : CLONE_NEWUSER;
   if (unshare(CLONE_NEWNS | own_user) != 0) {
-    fail("this machine gives a job no mounts of its own");
+    fail("cannot create a mount namespace for the job");
   }
   if (own_user != 0) {
     write_line("/proc/self/setgroups", "deny");
@@ -53,7 +53,7 @@ void leave_common_mounts() {
     write_line("/proc/self/gid_map", fmt::format("{} {} 1", group, group));
   }
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
-    fail("cannot part from the machine's mounts (in a chroot, its root has to be a mount)");
+    fail("cannot make the job's mounts private (in a chroot, its root must be a mount)");
   }
 }
 
@@ -186,7 +186,7 @@ void check_mounts(const std::vector<Mount>& wanted) {
     wait_for_child(child);
   }
   if (size > 0) {
-    throw Error(fmt::format("{}; or name data by the path that it has, as in --data-dir={}",
+    throw Error(fmt::format("{}; or use the data at its own path, without a mount: --data-dir={}",
                             std::string_view(text.data(), static_cast<std::size_t>(size)),
                             printable(wanted.front().source)));
   }

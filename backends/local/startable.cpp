@@ -70,8 +70,8 @@ void require_startable(const GangPlan& plan, const std::string& inherited) {
   }
   for (const auto& mount : plan.mounts) {
     if (stat(mount.source.c_str(), &info) != 0) {
-      throw UsageError(fmt::format("there is nothing to mount at {}: {}: {}",
-                                   printable(mount.target), printable(mount.source), errno_text()));
+      throw UsageError(fmt::format("cannot mount {1} on {0}: {2}", printable(mount.target),
+                                   printable(mount.source), errno_text()));
     }
   }
   check_mounts(plan.mounts);

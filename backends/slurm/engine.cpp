@@ -11,32 +11,32 @@ std::vector<FieldUse> field_uses() {
       with_usual_fields({"gpusVisible", "cpu", "memory", "workerCpu", "workerMemory", "queue",
                          "nodeList", "preemptible", "configFiles", "checkGpus"}),
       {
-          {"runs the cluster's own programs",
+          {"runs programs that are installed on the nodes, not images",
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},
-          {"gives ranks their node's own /dev/shm", {"shareMemory"}},
-          {"runs ranks on their nodes themselves", {"hostIPC", "hostNetwork", "hostPID", "rdma"}},
+          {"gives ranks the node's /dev/shm", {"shareMemory"}},
+          {"runs ranks directly on the nodes", {"hostIPC", "hostNetwork", "hostPID", "rdma"}},
           {"starts all instances at once", {"minAvailable", "startingTimeout"}},
-          {"has its own time between TERM and KILL (KillWait)", {"gracePeriod"}},
+          {"waits between TERM and KILL as Slurm's KillWait says", {"gracePeriod"}},
       },
       {
-          {"shows ranks their nodes' own folders: name one by --data-dir=/FOLDER, or dtrain data "
-           "add NAME --path=/FOLDER",
+          {"mounts nothing: give a folder that the nodes share, by --data-dir=/FOLDER or dtrain "
+           "data add NAME --path=/FOLDER",
            {"data"}},
           {"chooses nodes by --constraint, --node-list and --exclude",
            {"selectors", "tolerations"}},
-          {"places ranks as its site has it (--sbatch-arg=--spread-job, --sbatch-arg=--nodes=N)",
+          {"places ranks by Slurm's own rules (see --sbatch-arg=--spread-job, "
+           "--sbatch-arg=--nodes=N)",
            {"topologySpread", "binpack"}},
-          {"takes types of GPUs and other devices by --sbatch-arg=--gres=TYPE:N",
+          {"chooses GPU types and other devices by --sbatch-arg=--gres=TYPE:N",
            {"gpuType", "devices"}},
-          {"holds workers to what --worker-cpu and --worker-memory reserve",
+          {"limits workers to what --worker-cpu and --worker-memory reserve",
            {"workerCpuLimit", "workerMemoryLimit"}},
-          {"gives a job its nodes once, so that no worker comes or goes",
-           {"minWorkers", "maxWorkers"}},
+          {"cannot resize a running job", {"minWorkers", "maxWorkers"}},
           {"starts all roles at once", {"roleSequence"}},
           {"runs no TensorBoard beside a job", {"tensorboard", "logdir"}},
-          {"keeps whole logs", {"logLimit"}},
-          {"keeps a job until it is deleted", {"ttlAfterFinished"}},
-          {"runs no images' own programs", {"taskImages", "taskReplicas", "taskName"}},
+          {"does not limit the size of logs", {"logLimit"}},
+          {"keeps a job until you delete it", {"ttlAfterFinished"}},
+          {"runs no images", {"taskImages", "taskReplicas", "taskName"}},
       });
 }
 
@@ -49,10 +49,11 @@ const Engine& engine() {
         return std::make_unique<SlurmBackend>(access.get("login-host"));
       },
       .fields = field_uses(),
-      .notes = {{"dataDirs", "asks that every node has it, at its own path"}},
+      .notes = {{"dataDirs",
+                 "mounts nothing; the folder must exist on every node, at the same path"}},
       .cannot = {{Ability::scale,
-                  "gives a job its nodes once; submit it again: dtrain clone NAME --workers=N (a "
-                  "trainer that has --resume goes on from its last checkpoint)"}},
+                  "does not resize running jobs; resubmit the job: dtrain clone NAME --workers=N "
+                  "(a trainer with --resume continues from its last checkpoint)"}},
       .access = {{.name = "login-host",
                   .metavar = "HOST",
                   .help = "Run Slurm's commands on HOST, over ssh",
@@ -66,28 +67,25 @@ const Engine& engine() {
               text_field("--account", "NAME", "Account that the job is charged to"),
               text_field("--constraint", "FEATURES",
                          "Features that the nodes must have (a100&nvlink)"),
-              text_field(
-                  "--time", "TIME",
-                  "Time limit as Slurm writes it: MINUTES, HOURS:MINUTES:SECONDS, DAYS-HOURS or "
-                  "UNLIMITED (--running-timeout takes 90m)"),
-              text_field("--exclude", "NODES", "Nodes that must not be used (node[3-5])"),
-              text_field("--reservation", "NAME", "Reservation that the job runs in"),
+              text_field("--time", "TIME",
+                         "Time limit in Slurm's format: MINUTES, HOURS:MINUTES:SECONDS, DAYS-HOURS "
+                         "or UNLIMITED (--running-timeout takes 90m)"),
+              text_field("--exclude", "NODES", "Nodes to skip (node[3-5])"),
+              text_field("--reservation", "NAME", "Reservation to run the job in"),
               text_field(
                   "--signal", "SIGNAL[@SECONDS]",
                   "Send SIGNAL to every rank SECONDS before the time limit or preemption; if a "
                   "rank then exits with code 75, the job is requeued (default for the bundled "
                   "trainer with --checkpoint-dir: USR1@60)"),
               text_field("--array", "INDEXES[%MOST]",
-                         "Run the job once for each index (0-99), at most MOST of them at once: a "
-                         "sweep, of which each task has its own SLURM_ARRAY_TASK_ID"),
-              text_field(
-                  "--mpi", "TYPE",
-                  "How srun joins the ranks of an MPI program: pmix, pmi2 (srun --mpi=list)"),
-              own_field(
-                  Member<std::vector<std::string>>{.key = "sbatchArgs"}, "--sbatch-arg",
-                  "--OPTION[=VALUE]",
-                  "Any other option of sbatch's, as it stands (--sbatch-arg=--mail-type=END); "
-                  "may be repeated"),
+                         "Run the job once for each index (0-99), at most MOST of them at once; "
+                         "each run finds its index in SLURM_ARRAY_TASK_ID"),
+              text_field("--mpi", "TYPE",
+                         "How srun starts MPI programs: pmix, pmi2 (srun --mpi=list)"),
+              own_field(Member<std::vector<std::string>>{.key = "sbatchArgs"}, "--sbatch-arg",
+                        "--OPTION[=VALUE]",
+                        "Any other sbatch option, passed unchanged (--sbatch-arg=--mail-type=END); "
+                        "may be repeated"),
           },
       .records = "slurm",
   };

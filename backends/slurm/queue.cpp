@@ -40,10 +40,10 @@ constexpr std::array k_states = {
     State{"REQUEUED", Phase::pending, "requeued"},
     State{"REQUEUE_HOLD", Phase::suspended, "requeued and held"},
     State{"REQUEUE_FED", Phase::pending, "requeued"},
-    State{"SPECIAL_EXIT", Phase::suspended, "held by a special exit code"},
+    State{"SPECIAL_EXIT", Phase::suspended, "held after a special exit code"},
     State{"RESV_DEL_HOLD", Phase::suspended, "held: its reservation was deleted"},
-    State{"EXPEDITING", Phase::pending, "requeued, ahead of others"},
-    State{"CONFIGURING", Phase::pending, "its nodes are being started"},
+    State{"EXPEDITING", Phase::pending, "requeued with priority"},
+    State{"CONFIGURING", Phase::pending, "its nodes are booting"},
     State{"RUNNING", Phase::running},
     State{"COMPLETING", Phase::running, "is ending"},
     State{"SIGNALING", Phase::running},
@@ -54,14 +54,14 @@ constexpr std::array k_states = {
     State{"COMPLETED", Phase::succeeded},
     State{"FAILED", Phase::failed},
     State{"CANCELLED", Phase::failed, "cancelled in Slurm (scancel)"},
-    State{"TIMEOUT", Phase::failed, "ran into its time limit"},
+    State{"TIMEOUT", Phase::failed, "reached its time limit"},
     State{"DEADLINE", Phase::failed, "could not end before its deadline"},
     State{"NODE_FAIL", Phase::failed, "a node of it failed"},
     State{"BOOT_FAIL", Phase::failed, "a node of it could not be started"},
     State{"LAUNCH_FAILED", Phase::failed, "Slurm could not start it"},
     State{"RECONFIG_FAIL", Phase::failed, "a node of it could not be reconfigured"},
     State{"OUT_OF_MEMORY", Phase::failed, "ran out of memory: ask for more with --worker-memory"},
-    State{"PREEMPTED", Phase::failed, "ended for a job of higher priority"},
+    State{"PREEMPTED", Phase::failed, "preempted by a job of higher priority"},
     State{"REVOKED", Phase::failed, "runs in another cluster of the federation"},
 };
 
@@ -76,8 +76,8 @@ constexpr std::array k_reasons = {
     Reason{"Dependency", "waits for a job that it depends on"},
     Reason{"DependencyNeverSatisfied", "depends on a job that failed: it never starts"},
     Reason{"PartitionConfig", "asks for more nodes than the partition has: it never starts"},
-    Reason{"PartitionNodeLimit", "asks for more nodes than the partition lets a job have"},
-    Reason{"PartitionTimeLimit", "asks for more time than the partition lets a job have"},
+    Reason{"PartitionNodeLimit", "asks for more nodes than the partition allows"},
+    Reason{"PartitionTimeLimit", "asks for more time than the partition allows"},
     Reason{"PartitionDown", "its partition is down"},
     Reason{"PartitionInactive", "its partition is inactive"},
     Reason{"ReqNodeNotAvail", "nodes that it needs are down, drained or reserved"},
@@ -86,7 +86,8 @@ constexpr std::array k_reasons = {
     Reason{"JobHeldUser", "is held: dtrain resume lets it start"},
     Reason{"JobHeldAdmin", "is held by an administrator"},
     Reason{"JobHoldMaxRequeue", "was requeued too often and is held: dtrain resume lets it start"},
-    Reason{"JobArrayTaskLimit", "waits for others of its array's tasks, of which so many may run"},
+    Reason{"JobArrayTaskLimit",
+           "waits for other tasks of its array (the limit of running tasks is reached)"},
     Reason{"job requeued in held state", "is held: dtrain resume lets it start"},
     Reason{"launch failed requeued held", "could not be started on its node, and is held"},
     Reason{"Licenses", "waits for licenses"},
@@ -99,17 +100,17 @@ constexpr std::array k_reasons = {
     Reason{"QOSNotAllowed", "its QOS may not use the partition"},
     Reason{"ReservationDeleted", "its reservation was deleted"},
     Reason{"Constraints", "no node that could take it now has what --constraint asks for"},
-    Reason{"Cleaning", "is cleaned up after its last run, before it is requeued"},
-    Reason{"FedJobLock", "waits for the clusters of the federation to agree on who runs it"},
+    Reason{"Cleaning", "is being cleaned up after its last run, then it is requeued"},
+    Reason{"FedJobLock", "waits for the federation to choose a cluster"},
     Reason{"BurstBufferResources", "waits for room in the burst buffer"},
     Reason{"BurstBufferStageIn", "its data is being staged in"},
     Reason{"BurstBufferOperation", "its data could not be staged"},
-    Reason{"SchedDefer", "asks to start at once, which this cluster does not do"},
+    Reason{"SchedDefer", "asks to start at once, which this cluster does not allow"},
     Reason{"DeadLine", "cannot end before its deadline"},
     Reason{"SystemFailure", "Slurm, a file system or the network failed"},
-    Reason{"MaxMemPerLimit", "asks for more memory than a job may have"},
+    Reason{"MaxMemPerLimit", "asks for more memory than the limit of a job"},
     Reason{"JobLaunchFailure", "could not be started on its node, and is held"},
-    Reason{"Prolog", "the node's prolog runs"},
+    Reason{"Prolog", "waits for the node's prolog script"},
     Reason{"NonZeroExitCode", "its script failed"},
     Reason{"None", ""},
 };
@@ -189,7 +190,7 @@ std::string reason_text(std::string_view reason) {
     return fmt::format("{} ({})", found->words, printable(reason));
   }
   if (name.starts_with("QOSMin")) { // QOSMinGRES
-    return fmt::format("asks for less than a job of its QOS must ({})", printable(reason));
+    return fmt::format("asks for less than its QOS requires ({})", printable(reason));
   }
   // A limit's name says what it bounds: QOSMaxGRESPerUser, AssocGrpCpuLimit.
   if (name.starts_with("QOS") || name.starts_with("Assoc") || name.starts_with("Max")) {

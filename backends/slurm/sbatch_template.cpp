@@ -66,7 +66,7 @@ std::vector<Line> option_lines(std::string_view text, const std::vector<Template
 /// Why the tag must not stand there; empty: it may.
 std::string complaint(std::string_view text, const Line& line, const TemplateTag& tag) {
   if (tag.kind != TemplateTag::Kind::variable) {
-    return "stands in a line of #SBATCH; sections and comments need lines of their own";
+    return "is in an #SBATCH line; sections and comments need lines of their own";
   }
   char quote = '\0';
   for (std::size_t i = line.begin + k_magic.size(); i < tag.begin; ++i) {
@@ -78,7 +78,7 @@ std::string complaint(std::string_view text, const Line& line, const TemplateTag
     } else if (c == '"' || c == '\'') {
       quote = c;
     } else if (c == '#') {
-      return "stands in a comment";
+      return "is in a comment";
     }
   }
   const char after = tag.end < text.size() ? text[tag.end] : '\n';
@@ -87,8 +87,8 @@ std::string complaint(std::string_view text, const Line& line, const TemplateTag
   const bool is_line = tag.begin == line.begin + k_magic.size() + 1 && after == '\n';
   return quote == '\0' && ((is_value && ends) || is_line)
              ? ""
-             : "must be an option's whole value without quotes, as in '#SBATCH --option={{x}}', or "
-               "all of the line";
+             : "must be the whole value of an option, without quotes ('#SBATCH --option={{x}}'), "
+               "or the whole line";
 }
 
 void check_sbatch_tags(const TemplateSource& source, std::vector<TemplateTag>& tags) {
@@ -119,9 +119,9 @@ std::string quote(const TemplateTag& tag, std::string_view text) {
 
 std::string quote_sbatch(std::string_view text) {
   if (text.find_first_of(std::string_view("\n\0", 2)) != std::string_view::npos) {
-    throw UsageError(fmt::format("'{}' holds a newline or a NUL byte, which no option of a batch "
-                                 "script can",
-                                 printable(text)));
+    throw UsageError(fmt::format(
+        "'{}' has a newline or a NUL byte, which an option of a batch script cannot hold",
+        printable(text)));
   }
   const bool is_plain = !text.empty() && text.find_first_not_of(k_plain) == std::string_view::npos;
   std::string out;

@@ -35,9 +35,8 @@ constexpr const char* k_template = "slurm/job.sbatch";
 bool sees_node(const JobSpec& job, const std::vector<Step>& steps) {
   const bool only = steps.size() == 1;
   if (!only && job.gpus_visible == "node") {
-    throw UsageError(
-        "--gpus-visible=node: Slurm binds each rank's GPU to it in a job with --ps, --chief "
-        "or --evaluator: leave it out");
+    throw UsageError("--gpus-visible=node: Slurm binds GPUs to ranks in a job with --ps, --chief "
+                     "or --evaluator; drop it");
   }
   return only && steps[0].ranked && steps[0].gpus == 1 && gpu_view(job) != GpuView::rank;
 }
@@ -122,9 +121,9 @@ void require_signal(const std::string& text) {
   }
   static const std::regex form(R"((SIG)?[A-Z]+[0-9]?(@\d{1,5})?|\d{1,2}(@\d{1,5})?)");
   if (!std::regex_match(text, form)) {
-    throw UsageError(fmt::format("--signal={}: give a signal's name, and how many seconds before "
-                                 "the end: USR1@60",
-                                 printable(text)));
+    throw UsageError(fmt::format(
+        "--signal={}: give a signal and how many seconds before the end it is sent: USR1@60",
+        printable(text)));
   }
 }
 
@@ -163,14 +162,14 @@ json sbatch_args(const JobSpec& job) {
     const auto name = std::string_view(arg).substr(0, arg.find('='));
     if (name.size() < 3 || !name.starts_with("--") || name[2] == '-' ||
         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") != std::string_view::npos) {
-      throw UsageError(fmt::format("--sbatch-arg={}: give an option of sbatch's in its long form, "
-                                   "its value behind =: --sbatch-arg=--mail-type=END",
+      throw UsageError(fmt::format("--sbatch-arg={}: give a long sbatch option, its value after =: "
+                                   "--sbatch-arg=--mail-type=END",
                                    printable(arg)));
     }
     if (taken.contains(name.substr(2))) {
-      throw UsageError(fmt::format("--sbatch-arg={}: dtrain says {} itself: see dtrain submit "
-                                   "--help=slurm",
-                                   printable(arg), name));
+      throw UsageError(
+          fmt::format("--sbatch-arg={}: dtrain sets {} itself: see dtrain submit --help=slurm",
+                      printable(arg), name));
     }
     list.push_back({{"arg", arg}});
   }
@@ -185,13 +184,13 @@ std::string array_of(const JobSpec& job) {
   }
   static const std::regex form(R"([0-9,:-]+(%[1-9]\d*)?)");
   if (!std::regex_match(text, form) || batch::read_indexes(text).empty()) {
-    throw UsageError(fmt::format("--array={}: give indexes and ranges, and how many tasks may run "
+    throw UsageError(fmt::format("--array={}: give indexes or ranges, then % and how many may run "
                                  "at once: 0-99%5, 1,3,7 or 0-30:10",
                                  printable(text)));
   }
   if (has_launcher(job)) {
-    throw UsageError(fmt::format("--array: the launcher of a {} has one host file: leave --array "
-                                 "out, or run the ranks without a launcher (--mpi=pmix)",
+    throw UsageError(fmt::format("--array: the launcher of a {} has only one host file: drop "
+                                 "--array, or run the ranks without a launcher (--mpi=pmix)",
                                  job.type));
   }
   return text;

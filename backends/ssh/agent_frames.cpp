@@ -60,10 +60,9 @@ std::optional<FrameHeader> read_frame_header(std::string_view line) {
 }
 
 [[noreturn]] void refuse_words(std::string_view what) {
-  throw EngineError(
-      fmt::format("its agent's words are damaged, at '{}': something else writes into "
-                  "the connection",
-                  printable(what.substr(0, FrameReader::k_longest_header))));
+  throw EngineError(fmt::format(
+      "its agent sent a garbled message, at '{}': another program writes to the same connection",
+      printable(what.substr(0, FrameReader::k_longest_header))));
 }
 
 } // namespace
@@ -125,8 +124,7 @@ RankEnding ending_of(const AgentFrame& frame) {
 
 std::string stuck_text(const AgentFrame& frame, const std::string& host) {
   const auto pids = frame.text.substr(std::min(frame.text.find(' '), frame.text.size()));
-  return fmt::format("dtrain: processes on {} that even SIGKILL does not end:{} "
-                     "(ps -o pid,stat,wchan)\n",
+  return fmt::format("dtrain: processes on {} survived SIGKILL:{} (see ps -o pid,stat,wchan)\n",
                      host, printable(std::string(pids)));
 }
 

@@ -149,7 +149,7 @@ void Connections::take(const std::string& host, const AgentFrame& frame) {
     return;
   }
   if (frame.kind == Kind::lacks && frame.key == 0) {
-    lacks_[host] = "lacks " + printable(frame.text);
+    lacks_[host] = printable(frame.text);
     return;
   }
   const auto found = answers_.find(frame.key);
@@ -170,13 +170,13 @@ void Connections::take(const std::string& host, const AgentFrame& frame) {
     answer.is_there = true;
     break;
   case Kind::lacks:
-    answer.failure = "lacks " + printable(frame.text);
+    answer.failure = printable(frame.text);
     answer.is_there = true;
     break;
   default:
     if (ending_of(frame).exit_code != 0) {
       const auto why = last_line(answer.errors);
-      answer.failure = why.empty() ? "does not answer a question" : why;
+      answer.failure = why.empty() ? "a script there failed without a message" : why;
     }
     answer.is_there = true;
   }
@@ -224,7 +224,7 @@ std::optional<Connections::Loss> Connections::loss_of(const std::string& host, K
     if (!connection.is_open() || silence < host_timeout_) {
       return std::nullopt;
     }
-    return Loss{fmt::format("its host does not answer, for {} s by now",
+    return Loss{fmt::format("its host has not answered for {} s",
                             std::chrono::duration_cast<std::chrono::seconds>(silence).count()),
                 ""};
   }
@@ -241,8 +241,9 @@ std::optional<Connections::Loss> Connections::loss_of(const std::string& host, K
     loss.why = fmt::format("its ssh was ended by signal {} (SIG{})", WTERMSIG(*kept.status),
                            sigabbrev_np(WTERMSIG(*kept.status)));
   } else if (loss.said.empty()) {
-    loss.why = connection.is_open() ? "the agent there has ended"
-                                    : "it answers, but runs no sh for us: does ssh HOST true work?";
+    loss.why = connection.is_open()
+                   ? "the agent there has ended"
+                   : "it answers, but did not start sh: check that ssh HOST true works";
   } else {
     loss.why = explain_loss(host, loss.said);
   }

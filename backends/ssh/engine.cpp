@@ -9,13 +9,15 @@ namespace {
 std::vector<FieldUse> field_uses() {
   return supervised_fields(
       {},
-      {{"runs the hosts' own programs",
+      {{"runs programs that are installed on the hosts, not images",
         {"image", "psImage", "workerImage", "taskImages", "syncImage", "tensorboardImage"}},
-       {"gives ranks their host's own devices", {"rdma"}}},
+       {"lets ranks use all devices of their host", {"rdma"}}},
       {
-          {"mounts nothing on its hosts: name a folder that they have (--data-dir=/DIR)", {"data"}},
-          {"mounts nothing on its hosts: bring files with the code (--sync-mode)", {"configFiles"}},
-          {"starts ranks on the hosts that are named (--hosts)",
+          {"mounts nothing on the hosts: give a folder that exists there (--data-dir=/DIR)",
+           {"data"}},
+          {"mounts nothing on the hosts: send the files with the code (--sync-mode)",
+           {"configFiles"}},
+          {"starts ranks on the hosts that --hosts lists",
            {"nodeList", "selectors", "tolerations", "topologySpread", "binpack"}},
       });
 }
@@ -30,49 +32,46 @@ const Engine& engine() {
       },
       .fields = field_uses(),
       .notes = {{"minWorkers",
-                 "once a host is lost, what fails restarts all on the hosts that are left"}},
+                 "after a host is lost, a failure restarts all workers on the remaining hosts"}},
       .cannot = {k_no_server},
       .access = {{.name = "hosts",
                   .metavar = "HOST[:SLOTS],…",
-                  .help = "Start ranks on these hosts, as ssh knows them: h1,h2:4,gpu[01-16]; or "
-                          "on those of a file, ^FILE, or with an attribute, as nodeattr knows it: "
-                          "genders:gpu",
+                  .help = "Hosts to start ranks on, by their ssh names: h1,h2:4,gpu[01-16]; ^FILE "
+                          "reads them from a file, genders:ATTRIBUTE asks nodeattr",
                   .env = "DTRAIN_SSH_HOSTS",
                   .in_profile = true,
                   .picks_hosts = true},
                  {.name = "hostfile",
                   .metavar = "FILE",
-                  .help = "The same from a file: a host a line, in DeepSpeed's, Open MPI's or "
-                          "pdsh's form",
+                  .help =
+                      "File of hosts, one per line, in the format of DeepSpeed, Open MPI or pdsh",
                   .complete = Complete::file,
                   .env = "DTRAIN_SSH_HOSTFILE",
                   .in_profile = true,
                   .picks_hosts = true},
                  {.name = "exclude-hosts",
                   .metavar = "HOSTS",
-                  .help = "Hosts that must not be used, whether or not they are listed (h[2-3],h9)",
+                  .help = "Hosts to skip, even if they are listed (h[2-3],h9)",
                   .env = "DTRAIN_SSH_EXCLUDE_HOSTS",
                   .in_profile = true,
                   .picks_hosts = true},
                  {.name = "interface",
                   .metavar = "NAME",
-                  .help = "Network interface of the hosts that ranks are reached at",
+                  .help = "Network interface on which ranks reach each other (eth0)",
                   .env = "DTRAIN_SSH_INTERFACE",
                   .in_profile = true,
                   .picks_hosts = true},
                  {.name = "host-timeout",
                   .metavar = "DURATION",
-                  .help = "Time without an answer after which a host is lost, and ends its ranks "
-                          "where it cannot reach this machine (default: 60s)",
+                  .help = "Give up a host that has not answered for this long; a host that cannot "
+                          "reach this machine for as long ends its ranks (default: 60s)",
                   .env = "DTRAIN_SSH_HOST_TIMEOUT",
                   .in_profile = true,
                   .picks_hosts = true}},
       .own = {text_field("--include", "HOST[:GPU,…]@…",
-                         "Use only these of the hosts, and of them only these GPUs (h1:0,1@h2), as "
-                         "DeepSpeed has it"),
+                         "Use only these hosts and GPUs, in DeepSpeed's syntax (h1:0,1@h2)"),
               text_field("--exclude", "HOST[:GPU,…]@…",
-                         "hosts, or GPUs of them, that must not be used (h1:2@h3), as DeepSpeed "
-                         "has it")},
+                         "do not use these hosts or GPUs, in DeepSpeed's syntax (h1:2@h3)")},
       .helpers = {{k_supervise, supervise_hosts}},
       .records = "jobs/ssh",
   };

@@ -74,10 +74,10 @@ std::string hosts_with(const std::string& where, std::string_view attribute) {
       run_command({.argv = {nodeattr, "-q", std::string(attribute)}, .limit = k_limit});
   auto list = std::string(trimmed(last_line(result.out)));
   if (!result.ending.good() || list.empty()) {
-    throw UsageError(fmt::format("{}: genders:{}: {}", where, printable(attribute),
-                                 result.ending.good() ? "no host has this attribute; nodeattr -l "
-                                                        "lists those there are"
-                                                      : last_line(result.errors)));
+    throw UsageError(fmt::format(
+        "{}: genders:{}: {}", where, printable(attribute),
+        result.ending.good() ? "no host has this attribute; nodeattr -l lists all attributes"
+                             : last_line(result.errors)));
   }
   return list;
 }
@@ -152,7 +152,8 @@ struct Reader {
         if (key == "slots" && slots.empty() && !value.empty()) {
           slots = value;
         } else if ((key != "max_slots" && key != "max-slots") || value.empty()) {
-          refuse("bad word '{}': a line is HOST, HOST:N or HOST slots=N", printable(word));
+          refuse("bad word '{}'; write one host per line: HOST, HOST:N or HOST slots=N",
+                 printable(word));
         }
       }
       add_list(list, slots);
@@ -163,8 +164,8 @@ struct Reader {
   /// Those of a file that was to name some.
   std::vector<HostSlots> take_some(std::string_view file) {
     if (hosts.empty()) {
-      throw UsageError(fmt::format("{}: names no host: a line is HOST, HOST:N or HOST slots=N",
-                                   printable(file)));
+      throw UsageError(fmt::format(
+          "{}: no hosts in it; write one per line: HOST, HOST:N or HOST slots=N", printable(file)));
     }
     return std::move(hosts);
   }
@@ -272,7 +273,7 @@ std::vector<HostSlots> named_among(std::vector<HostSlots>& hosts, std::string_vi
 
 void require_some(const std::vector<HostSlots>& hosts, std::string_view flag) {
   if (hosts.empty()) {
-    throw UsageError(fmt::format("{}: no host is left: exclude fewer", flag));
+    throw UsageError(fmt::format("{}: no hosts are left; exclude fewer", flag));
   }
 }
 
@@ -363,8 +364,8 @@ std::vector<std::string> place_ranks(const std::vector<HostSlots>& hosts, int ra
     placed.insert(placed.end(), static_cast<std::size_t>(std::min(share, left)), host.name);
   }
   if (static_cast<int>(placed.size()) < ranks) {
-    throw UsageError(fmt::format("--workers: the job has {} processes to start, and its hosts {} "
-                                 "slots: give them more (h1:4, slots=4) or name more hosts",
+    throw UsageError(fmt::format("--workers: the job needs {} slots and its hosts have {}: list "
+                                 "more hosts, or give them more slots (h1:4, slots=4)",
                                  ranks, placed.size()));
   }
   return placed;

@@ -35,7 +35,7 @@ SurveyedHost read_answer(const HostSlots& host, const HostAnswer& answer) {
     std::istringstream words(line);
     std::string key;
     words >> key;
-    if (key == "lacks" && found.lack.empty()) {
+    if ((key == "lacks" || key == "cannot") && found.lack.empty()) {
       found.lack = line;
     } else if (key == "address") {
       words >> found.address;
@@ -92,7 +92,7 @@ std::vector<SurveyedHost> survey_hosts(const std::vector<HostSlots>& hosts,
 std::string host_text(const SurveyedHost& host) {
   const auto slots =
       host.slots == 0
-          ? fmt::format("{} rank{} of yours there", host.ranks, host.ranks == 1 ? "" : "s")
+          ? fmt::format("{} of your ranks there", host.ranks)
           : fmt::format("{} of {} slots free", std::max(host.slots - host.ranks, 0), host.slots);
   return fmt::format("{}: {}, {} of {} GPUs free", host.address, slots, host.gpus_free, host.gpus);
 }

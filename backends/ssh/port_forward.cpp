@@ -53,8 +53,8 @@ int forward_port(const std::string& host, int port, const std::string& remote,
     const auto count = read(out.read_end.get(), block.data(), block.size());
     if (count <= 0) {
       wait_for_child(pid);
-      throw EngineError(fmt::format("TensorBoard's port on {} cannot be reached: {}", host,
-                                    explain_loss(host, said)));
+      throw EngineError(
+          fmt::format("cannot reach TensorBoard's port on {}: {}", host, explain_loss(host, said)));
     }
     said.append(block.data(), static_cast<std::size_t>(count));
     if (!is_open && (said.starts_with("open\n") || said.find("\nopen\n") != said.npos)) {

@@ -204,7 +204,7 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
       }
     }
     if (is_silent) {
-      reasons_.emplace(host, health.failure + " (--check-gpus=off starts ranks there)");
+      reasons_.emplace(host, health.failure + " (--check-gpus=off skips the check)");
       continue;
     }
     for (const auto& [instance, text] : faults) {
@@ -231,10 +231,10 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
     if (answer.failure.empty()) {
       known_.claims[each.instance] = {each.host, each.key, each.gpus, answer.text};
       known_.left_out +=
-          fmt::format("{}{}: {}; {} has GPU {} instead", known_.left_out.empty() ? "" : "; ",
+          fmt::format("{}{}: {}; {} uses GPU {} instead", known_.left_out.empty() ? "" : "; ",
                       each.host, each.faults, each.instance, answer.text);
     } else {
-      reasons_.emplace(each.host, fmt::format("{}; {} (--check-gpus=off starts ranks on any)",
+      reasons_.emplace(each.host, fmt::format("{}; {} (--check-gpus=off skips the check)",
                                               answer.failure, each.faults));
     }
   }
@@ -350,12 +350,13 @@ void Preflight::compare(const std::vector<HostQuestion>& questions) {
     reasons_.emplace(
         question.host.name,
         is_loopback(own.address)
-            ? fmt::format("has the address {}, at which {} reaches only itself: name it as other "
-                          "hosts know it, or a network that they share (--interface)",
-                          own.address, other->host.name)
-            : fmt::format("has the address {}, which {} has too: name a network that they share "
-                          "(--interface)",
-                          own.address, other->host.name));
+            ? fmt::format(
+                  "has the loopback address {}, which {} cannot reach: list the host by a name "
+                  "that other hosts resolve, or set --interface to a network that they share",
+                  own.address, other->host.name)
+            : fmt::format(
+                  "has the same address {} as {}: set --interface to a network that they share",
+                  own.address, other->host.name));
   }
 }
 

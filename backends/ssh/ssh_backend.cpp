@@ -107,7 +107,7 @@ Surroundings SshBackend::survey(const JobSpec& job) const {
   here.host_timeout_ms = host_timeout_ms(access_.get("host-timeout"));
   here.tensorboard = job.tensorboard ? "tensorboard" : ""; // The host's.
   if (here.hosts.empty()) {
-    throw UsageError("no hosts are named: --hosts=h1,h2,h3, --hostfile=FILE or a profile");
+    throw UsageError("no hosts: give --hosts=h1,h2,h3, --hostfile=FILE or a profile");
   }
   return here;
 }
@@ -131,13 +131,13 @@ Plan SshBackend::render(const JobSpec& job, const Templates& templates,
   for (const auto& text : job.data_dirs) {
     const auto mount = parse_mount("--data-dir", text);
     if (mount.source != mount.target) {
-      throw UsageError(fmt::format("--data-dir={}: the ssh backend mounts nothing on its hosts: a "
-                                   "folder is where it is, --data-dir={}",
+      throw UsageError(fmt::format("--data-dir={}: the ssh backend mounts nothing on the hosts, so "
+                                   "ranks see a folder at its own path: --data-dir={}",
                                    printable(text), printable(mount.source)));
     }
     if (mount.read_only) {
-      parts.notices.push_back(
-          fmt::format("--data-dir={}: who may write there is the hosts' to say", printable(text)));
+      parts.notices.push_back(fmt::format(
+          "--data-dir={}: :ro has no effect; the hosts' file permissions apply", printable(text)));
     }
     parts.mounts.push_back({mount.source, mount.target, mount.read_only});
   }
@@ -172,7 +172,7 @@ std::vector<CheckResult> SshBackend::check() {
   found.push_back(check_trainer());
   const auto named = hosts();
   if (named.empty()) {
-    found.push_back({Level::warning, "Hosts", "none named (--hosts, --hostfile)"});
+    found.push_back({Level::warning, "Hosts", "none listed (--hosts, --hostfile)"});
     return found;
   }
   for (const auto& host : survey_hosts(named, access_.get("interface"))) {
@@ -185,7 +185,7 @@ std::vector<CheckResult> SshBackend::check() {
 std::vector<NodeStatus> SshBackend::nodes() {
   const auto named = hosts();
   if (named.empty()) {
-    throw UsageError("no hosts are named: --hosts=h1,h2,h3, --hostfile=FILE or a profile");
+    throw UsageError("no hosts: give --hosts=h1,h2,h3, --hostfile=FILE or a profile");
   }
   std::vector<NodeStatus> nodes;
   for (const auto& host : survey_hosts(named, access_.get("interface"))) {
@@ -257,8 +257,8 @@ void SshBackend::remove_far(const GangPlan& plan, const std::string& uid) const 
     }
   }
   if (!left.empty()) {
-    throw EngineError(fmt::format("the job is deleted, but something of it is left on hosts "
-                                  "(~/.local/state/dtrain/hosts/{}):{}",
+    throw EngineError(fmt::format("the job is deleted, but these hosts still have files or "
+                                  "processes of it (~/.local/state/dtrain/hosts/{}):{}",
                                   uid, left));
   }
 }
@@ -290,8 +290,8 @@ void SshBackend::read_files(const JobRef& job, const std::string& instance, cons
   const auto of_plan = std::find_if(gang.hosts.begin(), gang.hosts.end(),
                                     [&](const HostSlots& each) { return each.name == host; });
   if (of_plan == gang.hosts.end()) {
-    throw EngineError(fmt::format("{} of job {}/{} has no host yet", printable(instance),
-                                  job.namespace_name, job.name));
+    throw EngineError(fmt::format("{} of job {}/{} has not been placed on a host yet",
+                                  printable(instance), job.namespace_name, job.name));
   }
   const std::vector<std::string> words{now.uid, fmt::format("{}", of_plan - gang.hosts.begin()),
                                        gang.working_dir, path};
@@ -301,7 +301,7 @@ void SshBackend::read_files(const JobRef& job, const std::string& instance, cons
       read_packed({.argv = ssh_command(host, login_line(script, words))}, where, sink);
   if (!result.ending.good()) {
     const auto why = explain_loss(host, result.errors);
-    throw EngineError(fmt::format("{}: {}", where, why.empty() ? "the copy broke off" : why));
+    throw EngineError(fmt::format("{}: {}", where, why.empty() ? "the copy was interrupted" : why));
   }
 }
 

@@ -228,7 +228,7 @@ int SshChannel::free_port(const HostFacts& facts) {
       return port;
     }
   }
-  throw EngineError(fmt::format("no port is free on {}", facts.address));
+  throw EngineError(fmt::format("no free port on {}", facts.address));
 }
 
 GangPlace SshChannel::place(const GangPlan& plan) {
@@ -352,7 +352,7 @@ std::string SshChannel::leave_out_lost(GangPlan& plan) {
     try {
       claim_devices(plan);
       return lost.empty() ? ""
-                          : fmt::format("restarted without {}, which cannot be used any more",
+                          : fmt::format("restarted without {}, which can no longer be used",
                                         fmt::join(lost, ", "));
     } catch (const UnusableHosts& error) {
       if (!leave_out_hosts(plan, error.names)) {
@@ -459,7 +459,7 @@ void SshChannel::signal_all(int signal) {
   }
   for (const auto& host : hosts) {
     if (signal == SIGKILL && now > *killing_ + k_kill_patience) {
-      connections_.drop(host, "its ranks do not end, even by SIGKILL");
+      connections_.drop(host, "its ranks survived SIGKILL");
     } else if (auto* connection = connections_.find(host)) {
       connection->signal_all(signal);
     }

@@ -46,16 +46,16 @@ std::vector<std::string> ssh_connection_command(const std::string& host, const s
 std::string explain_loss(const std::string& host, std::string_view said) {
   const auto says = [&](std::string_view words) { return said.find(words) != said.npos; };
   if (says("IDENTIFICATION HAS CHANGED")) {
-    return fmt::format("its host key has changed: somebody may be listening in; if you know that "
-                       "it was reinstalled: ssh-keygen -R {}",
+    return fmt::format("its host key has changed, which may be an attack; if the host was "
+                       "reinstalled: ssh-keygen -R {}",
                        host);
   }
   if (says("Host key verification failed")) {
-    return fmt::format("its host key is not known here: run ssh {} once and compare it", host);
+    return fmt::format("its host key is unknown here: run ssh {} once and check the key", host);
   }
   auto line = last_line(said);
   if (says("Permission denied")) {
-    return line + ": it takes none of your keys (ssh-copy-id, ssh-add)";
+    return line + ": it accepts none of your keys (ssh-copy-id, ssh-add)";
   }
   return line;
 }

@@ -49,7 +49,7 @@ Upload::~Upload() {
     wait_for_child(tar_);
   }
   if (!has_ended_) {
-    connections_.drop(host_, "what it was sent was broken off");
+    connections_.drop(host_, "the upload was interrupted");
   }
 }
 
@@ -59,7 +59,7 @@ int Upload::out() const {
 }
 
 bool Upload::fail(const std::string& why) {
-  failure_ = "cannot be sent the program or the code: " + why;
+  failure_ = "cannot receive the program or the code: " + why;
   return true;
 }
 
@@ -88,7 +88,7 @@ bool Upload::go_on() {
   auto* connection = connections_.find(host_);
   if (connection == nullptr) {
     const auto* loss = connections_.loss(host_);
-    return fail(loss == nullptr ? "it is lost" : loss->why);
+    return fail(loss == nullptr ? "the host is lost" : loss->why);
   }
   while (!connection->has_unsent()) {
     const auto count = read(archive_.get(), block_.data(), block_.size());

@@ -25,8 +25,7 @@ namespace {
 
 void require_alive(const JobSummary& job) {
   if (is_final(job.phase)) {
-    throw UsageError(fmt::format("job {} has ended ({}): there is nothing to change", job.name,
-                                 phase_name(job.phase)));
+    throw UsageError(fmt::format("job {} has already ended ({})", job.name, phase_name(job.phase)));
   }
 }
 
@@ -37,8 +36,8 @@ JobRecord SupervisedBackend::record_here(const JobFolder& folder, const JobRef& 
   auto record = record_of(folder, job);
   require_alive(record.status);
   if (!is_within_reach(record.owner) && needs_supervisor(record.status.phase)) {
-    throw EngineError(
-        fmt::format("job {} runs {}: change it there", text_of(job), place_text(record.owner)));
+    throw EngineError(fmt::format("job {} runs {}: run this command there", text_of(job),
+                                  place_text(record.owner)));
   }
   return record;
 }
@@ -143,10 +142,9 @@ void SupervisedBackend::remove(const JobRef& job) {
     // The record as written, not as seen: one that is final was written when no process was left.
     if (const auto record = folder.record(); record && needs_supervisor(record->status.phase)) {
       if (!is_within_reach(record->owner)) {
-        throw EngineError(fmt::format("job {} runs {}: delete it there, or, where that is gone for "
-                                      "good, remove {}",
-                                      text_of(job), place_text(record->owner),
-                                      printable(folder.path())));
+        throw EngineError(fmt::format(
+            "job {} runs {}: delete it there; if that machine is gone for good, remove {}",
+            text_of(job), place_text(record->owner), printable(folder.path())));
       }
       if (whereabouts(record->owner.machine) == Whereabouts::here) {
         stop_job(folder, *record);
@@ -165,7 +163,7 @@ void SupervisedBackend::remove(const JobRef& job) {
       return;
     }
   }
-  throw NotFound(fmt::format("job {} was deleted by somebody else just now", text_of(job)));
+  throw NotFound(fmt::format("job {} has just been deleted by another command", text_of(job)));
 }
 
 } // namespace dtrain

@@ -45,9 +45,10 @@ CheckResult SupervisedBackend::check_state() const {
 CheckResult SupervisedBackend::check_trainer() {
   try {
     const auto path = find_trainer();
-    return path.empty() ? CheckResult{Level::warning, "Trainer",
-                                      "dtrain-trainer is not beside dtrain: jobs need a command"}
-                        : CheckResult{Level::ok, "Trainer", path};
+    return path.empty()
+               ? CheckResult{Level::warning, "Trainer",
+                             "dtrain-trainer is not beside dtrain, so every job needs a command"}
+               : CheckResult{Level::ok, "Trainer", path};
   } catch (const Error& error) {
     return {Level::error, "Trainer", error.what()};
   }

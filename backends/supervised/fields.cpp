@@ -15,7 +15,7 @@ std::vector<FieldUse> supervised_fields(std::vector<std::string_view> taken,
            {"reserves no CPUs", {"cpu", "workerCpu"}},
            {"reserves no memory", {"memory", "workerMemory"}},
            {"has no queues", {"queue"}},
-           {"never ends a job for another", {"preemptible"}},
+           {"never preempts a job", {"preemptible"}},
        }) {
     refused.push_back(excuse);
   }

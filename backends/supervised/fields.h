@@ -15,7 +15,7 @@ std::vector<FieldUse> supervised_fields(std::vector<std::string_view> taken,
                                         std::vector<FieldExcuse> refused);
 
 /// Of each: what it starts is in the plan.
-inline constexpr Lack k_no_server = {
-    Ability::try_plan, "has no server that could check the job; --dry-run alone prints it"};
+inline constexpr Lack k_no_server = {Ability::try_plan,
+                                     "has no server to check the job; use --dry-run"};
 
 } // namespace dtrain

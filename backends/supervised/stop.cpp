@@ -152,8 +152,8 @@ void stop_job(const JobFolder& folder, const JobRecord& record) {
     pids += fmt::format(" {}", process.pid);
   }
   if (!left.empty()) {
-    throw EngineError(fmt::format("processes of job {} do not end, even by SIGKILL: {}; the kernel "
-                                  "holds them (ps -o pid,stat,wchan{})",
+    throw EngineError(fmt::format("processes of job {} survived SIGKILL: {}; they hang in the "
+                                  "kernel (ps -o pid,stat,wchan{})",
                                   text_of({record.status.namespace_name, record.status.name}),
                                   named, pids));
   }

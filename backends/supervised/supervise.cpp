@@ -38,9 +38,8 @@ namespace {
 
 constexpr std::size_t k_uid_bytes = 8;
 constexpr timespec k_sweep_interval{0, 10'000'000};
-constexpr const char* k_without_group =
-    "; without one, a daemon that drops DTRAIN_JOB_UID outlives "
-    "a job whose supervisors are killed";
+constexpr const char* k_without_group = "; without it, a daemon that unsets DTRAIN_JOB_UID "
+                                        "survives if the job's supervisors are killed";
 constexpr int k_finished = 0;
 constexpr int k_gave_up = 1;
 
@@ -237,7 +236,7 @@ int guard(pid_t supervisor_pid, const JobFolder& folder, const std::string& job_
                                     ending_text(std::nullopt, WTERMSIG(wait_status))));
   } else if (WEXITSTATUS(wait_status) != k_finished) {
     record_loss(folder,
-                fmt::format("the job's supervisor gave up: see {}/{}", job_path, k_supervisor_log));
+                fmt::format("the job's supervisor failed: see {}/{}", job_path, k_supervisor_log));
   }
   return k_finished;
 }
@@ -267,7 +266,7 @@ int supervise_main(const std::vector<std::string>& args, MakeChannel make_channe
   if (args.size() != k_arguments ||
       std::from_chars(args[2].data(), args[2].data() + args[2].size(), answer).ec != std::errc() ||
       answer <= STDERR_FILENO) {
-    throw UsageError("supervise is started by submit: run dtrain submit --help");
+    throw UsageError("supervise is internal and started by submit: see dtrain submit --help");
   }
   Assignment assignment{args[0], args[1], Fd(answer), make_channel};
   const JobFolder folder(open_private_folder(assignment.staged_path, false),

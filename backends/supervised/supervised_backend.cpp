@@ -162,7 +162,7 @@ std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
                   .done = true,
                   .text = gang.mounts.empty()
                               ? fmt::format("{} can be run", printable(gang.command.front()))
-                              : fmt::format("{} can be run, its data is there",
+                              : fmt::format("{} can be run, and its data exists",
                                             printable(gang.command.front()))});
   };
   report(tell, {.step = SubmitStep::check});
@@ -280,7 +280,7 @@ JobFolder SupervisedBackend::open(const JobRef& job) const {
   forget_expired(job);
   auto folder = store_.open(job);
   if (!folder) {
-    throw NotFound(fmt::format("no job {}: dtrain list shows those there are", text_of(job)));
+    throw NotFound(fmt::format("no job {}: 'dtrain list' shows all jobs", text_of(job)));
   }
   return std::move(*folder);
 }
@@ -308,8 +308,9 @@ JobSpec SupervisedBackend::spec(const JobRef& job) {
   const auto folder = open(job);
   const auto text = folder.read(k_spec_file);
   if (!text) {
-    throw Error(fmt::format("job {} has no {}/{}: submit it again by hand", text_of(job),
-                            printable(folder.path()), k_spec_file));
+    throw Error(
+        fmt::format("job {} has lost its description {}/{}: submit it from its original command",
+                    text_of(job), printable(folder.path()), k_spec_file));
   }
   return read_job_yaml(*text, k_spec_file);
 }
@@ -407,8 +408,7 @@ void SupervisedBackend::watch_all(const std::string& namespace_name,
 
 void SupervisedBackend::logs(const JobRef& job, const LogQuery& query, const LogSink& sink) {
   if (!query.container.empty()) {
-    throw UsageError(
-        fmt::format("--container: the {} backend runs no containers: leave it out", name_));
+    throw UsageError(fmt::format("--container: the {} backend runs no containers; drop it", name_));
   }
   read_job_logs(viewer_, open(job), job, query, sink);
 }

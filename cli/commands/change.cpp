@@ -70,8 +70,7 @@ CommandTable scale_table(ScaleOptions& options) {
                    .required = true}}};
   table.check_words = [](const std::vector<std::string>& words) {
     if (words.size() == 2 && words[1].find_first_not_of("0123456789") == std::string::npos) {
-      throw UsageError(fmt::format("the number of workers goes with --workers: dtrain scale {} "
-                                   "--workers={}",
+      throw UsageError(fmt::format("give the number by --workers: dtrain scale {} --workers={}",
                                    printable(words[0]), words[1]));
     }
   };
@@ -129,7 +128,7 @@ CommandTable scale_by_table(ScaleByOptions& options) {
                        : "dtrain scalein etjob --name=mnist --count=1"},
       .options = {{.flags = "TYPE",
                    .target = &options.type,
-                   .help = "The job's type, which its name tells too",
+                   .help = "The job's type; its name is enough",
                    .complete = Complete::job_type,
                    .positional = true},
                   {.flags = "--name",
@@ -170,7 +169,7 @@ int run_scale_by(Context& context, const ScaleByOptions& options) {
   const int workers = target.backend->spec(target.job(options.name)).workers +
                       (out ? options.count : -options.count);
   if (workers < 1) {
-    throw UsageError(fmt::format("--count={}: would leave {} workers, and a job has one at least",
+    throw UsageError(fmt::format("--count={}: would leave {} workers, and a job needs at least one",
                                  options.count, workers));
   }
   return scale_to(context, target, options.name, workers);

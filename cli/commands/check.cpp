@@ -19,9 +19,8 @@ CommandTable check_table(CheckOptions& options) {
   CommandTable table = {
       .name = "check",
       .summary = "Check that jobs can run",
-      .description = "Looks at what jobs need: tools, GPUs, data, folders that can be written. "
-                     "Exits with 4 where a job could not run. Notes say what the backend cannot do "
-                     "with jobs.",
+      .description = "Checks what jobs need: tools, GPUs, data, writable folders. Exits with 4 if "
+                     "a job could not run. Notes say what the backend does not support.",
       .examples = {"dtrain check", "dtrain check -o json"},
       .options = {output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target, true);

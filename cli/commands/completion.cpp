@@ -13,7 +13,7 @@ CommandTable completion_table(CompletionOptions& options) {
           .summary = "Print a completion script for your shell",
           .description = "Prints a script for your shell that completes commands, flags, and the "
                          "names of jobs, instances, templates and profiles.",
-          .examples = {"# bash: once, and for every shell to come",
+          .examples = {"# bash: for this shell, and for every new one",
                        "source <(dtrain completion bash)",
                        "dtrain completion bash > ~/.local/share/bash-completion/completions/dtrain",
                        "# zsh, into a folder of $fpath", "dtrain completion zsh > ~/.zfunc/_dtrain",

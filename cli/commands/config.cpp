@@ -86,9 +86,10 @@ Option profile_argument(std::string& profile) {
 
 CommandTable view_table(OutputOptions& options) {
   return {.name = "config view",
-          .summary = "Show the settings in force, and what gave them",
-          .description = "Shows each setting with its value and what gave it. A flag wins over "
-                         "the environment, that over the profile, that over the default.",
+          .summary = "Show the settings in effect and where they come from",
+          .description =
+              "Shows each setting with its value and where it comes from. A flag overrides the "
+              "environment, which overrides the profile, which overrides the default.",
           .examples = {"dtrain config view"},
           .options = {output_option(options.output, {"json", "yaml"})}};
 }
@@ -146,7 +147,7 @@ int run_config_list(Context& context, const OutputOptions& options) {
 CommandTable config_get_table(KeyOptions& options) {
   return {.name = "config get",
           .summary = "Print one setting's value",
-          .description = "Prints the value in force of one setting.",
+          .description = "Prints the value of one setting.",
           .examples = {"dtrain config get namespace"},
           .options = {key_argument(options.key), profile_option(options.profile)}};
 }
@@ -162,11 +163,10 @@ CommandTable set_table(KeyOptions& options) {
       .name = "config set",
       .summary = "Set a profile's setting",
       .description =
-          "Sets a key of the profile named, or of the current one, and makes the profile if "
-          "there is none of that name. A profile made by --profile becomes the current one "
-          "only by 'dtrain config use'. image and hosts (a comma between them) are for "
-          "backends that run jobs on other machines. The file is rewritten: comments that you "
-          "added by hand are lost.",
+          "Sets a key of the profile that --profile names, or of the current one, and creates the "
+          "profile if it does not exist. 'dtrain config use' makes a profile the current one. The "
+          "keys image and hosts (separated by commas) are for backends that run jobs on other "
+          "machines. The file is rewritten, so comments in it are lost.",
       .examples = {"dtrain config set namespace team-a",
                    fmt::format("dtrain config set --profile=laptop backend {}", default_backend()),
                    "dtrain config set --profile=cluster image registry.example.org/train:1"},
@@ -213,8 +213,8 @@ int run_set(Context& context, const KeyOptions& options) {
 CommandTable config_delete_table(UseOptions& options) {
   return {.name = "config delete",
           .summary = "Delete a profile",
-          .description = "Deletes a profile and the data that it alone names. If it was the "
-                         "current one, there is none until 'dtrain config use'.",
+          .description = "Deletes a profile and the names of data that only it has. If it was the "
+                         "current one, choose another with 'dtrain config use'.",
           .examples = {"dtrain config delete laptop"},
           .options = {profile_argument(options.profile)}};
 }
@@ -234,7 +234,7 @@ int run_config_delete(Context& context, const UseOptions& options) {
 CommandTable use_table(UseOptions& options) {
   return {.name = "config use",
           .summary = "Make a profile the current one",
-          .description = "Makes a profile the one that commands use unless told otherwise.",
+          .description = "Makes a profile the one that commands use by default.",
           .examples = {"dtrain config use cluster"},
           .options = {profile_argument(options.profile)}};
 }

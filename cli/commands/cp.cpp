@@ -30,14 +30,13 @@ CommandTable cp_table(CpOptions& options) {
       .name = "cp",
       .summary = "Copy a job's files here",
       .description =
-          "Copies a file or folder from where an instance of a job runs, or ran. PATH is absolute, "
-          "or counts from the folder that the instance was started in: with --sync-mode that of "
-          "the code, where a program's relative checkpoints and results are. What comes is in "
-          "DEST once all of it has come; files replace files there, and folders are joined. "
-          "Links that lead elsewhere, sockets and devices are left out, and named. It is read by "
-          "tar: on this machine; over ssh, also after the job's end, until it is deleted; of a "
-          "queue from the disk that all nodes share; in a pod that runs. Nothing is copied to a "
-          "job: ranks get their files by --sync-mode and --data.",
+          "Copies a file or folder of a job's instance to this machine. A relative PATH starts at "
+          "the folder that the instance was started in (with --sync-mode, the folder of the code). "
+          "DEST changes only once the whole copy has arrived; files replace existing files, and "
+          "folders are merged. Links that lead elsewhere, sockets and devices are skipped and "
+          "listed. Local and ssh jobs keep their files until they are deleted; a queue's job is "
+          "read from the disk that all nodes share; a Pod must be running. To send files to a job, "
+          "use --sync-mode or --data of 'dtrain submit'.",
       .examples = {"dtrain cp mnist:ckpt .", "dtrain cp mnist/worker-1:profile.json worker-1.json",
                    "dtrain cp mnist:/data/out ./out"},
       .options = {
@@ -49,7 +48,7 @@ CommandTable cp_table(CpOptions& options) {
            .positional = true},
           {.flags = "DEST",
            .target = &options.destination,
-           .help = "Where it is copied to: a folder that is there, or a new name",
+           .help = "Destination: an existing folder, or a new name",
            .complete = Complete::file,
            .required = true,
            .positional = true},
@@ -68,12 +67,12 @@ std::string copied(const ReceivedFiles& files) {
 
 int run_cp(Context& context, const CpOptions& options) {
   if (!is_job_path(options.source) && is_job_path(options.destination)) {
-    throw UsageError("dtrain cp copies from a job, not to one: ranks get their files by "
-                     "--sync-mode and --data of dtrain submit");
+    throw UsageError("dtrain cp copies from a job, not to one; send files to ranks by --sync-mode "
+                     "or --data of dtrain submit");
   }
   const JobPath source = read_job_path(options.source);
   if (!source.instance.empty() && !options.instances.empty()) {
-    throw UsageError("the instance is given twice, by -i and in front of the colon: name one");
+    throw UsageError("the instance is given twice, by -i and before the colon; give one");
   }
   const Target target = open_target(context, options.target);
   const std::string instance = chosen_instance(
@@ -84,7 +83,7 @@ int run_cp(Context& context, const CpOptions& options) {
   const NoteInterrupt interrupt;
   const auto check = [&] {
     if (interrupt.signal() != 0) {
-      throw Interrupted("interrupted: nothing was copied", interrupt.signal());
+      throw Interrupted("interrupted; nothing was copied", interrupt.signal());
     }
   };
   ReceivedFiles files(options.destination, source.name());
@@ -117,7 +116,7 @@ int run_cp(Context& context, const CpOptions& options) {
     context.note(fmt::format("copy: {}", text));
   }
   for (const auto& each : files.left_out()) {
-    context.note(fmt::format("left out {}", each));
+    context.note(fmt::format("skipped {}", each));
   }
   return 0;
 }

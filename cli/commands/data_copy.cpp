@@ -25,23 +25,21 @@ CommandTable data_copy_table(DataCopyOptions& options) {
       .name = "data copy",
       .summary = "Copy a bucket into a folder",
       .description =
-          "Copies what a bucket (Amazon S3, Alibaba Cloud OSS, or a store that speaks S3) holds "
-          "into a folder. A file that is there with an object's size and time is not copied "
-          "again; files that the bucket does not have stay. For a job whose --data is a bucket "
-          "this happens before it starts: into ~/.cache/dtrain/data, where what a running job has "
-          "stays as it is and what none has used for 30 days goes, or, for ranks in containers, in "
-          "one that runs dtrain from the job's image or --sync-image. Keys come "
-          "from the file that 'dtrain data add' "
-          "named, or from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (OSS_ACCESS_KEY_ID and "
-          "OSS_ACCESS_KEY_SECRET of an oss:// bucket), or ~/.aws/credentials; without any, "
-          "public buckets can be read.",
+          "Copies the objects of a bucket (Amazon S3, Alibaba Cloud OSS, or a store that speaks "
+          "S3) into a folder. A file that has an object's size and time is not copied again; files "
+          "that the bucket does not have stay. For a job whose --data is a bucket this happens "
+          "before it starts: into ~/.cache/dtrain/data, where copies that running jobs use stay "
+          "unchanged and copies unused for 30 days are deleted; for ranks in containers, in a "
+          "container that runs dtrain from the job's image or --sync-image. Keys come from the "
+          "file that 'dtrain data add' saved, or from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+          "(OSS_ACCESS_KEY_ID and OSS_ACCESS_KEY_SECRET of an oss:// bucket), or "
+          "~/.aws/credentials; without any, public buckets can be read.",
       .examples = {"dtrain data copy images ./images",
                    "dtrain data copy s3://bucket/mnist /data/mnist"},
       .options = {
           {.flags = "SOURCE",
            .target = &options.source,
-           .help = "A name of 'dtrain data list', or s3://BUCKET/PREFIX or "
-                   "oss://BUCKET/PREFIX",
+           .help = "A name from 'dtrain data list', or s3://BUCKET/PREFIX or oss://BUCKET/PREFIX",
            .required = true,
            .positional = true},
           {.flags = "DIR",
@@ -75,7 +73,7 @@ int run_data_copy(Context& context, const DataCopyOptions& options) {
   const NoteInterrupt interrupt;
   const SubmitSink tell = [&](const SubmitProgress& progress) {
     if (interrupt.signal() != 0) {
-      throw Interrupted("interrupted: what was copied until then is kept", interrupt.signal());
+      throw Interrupted("interrupted; files copied so far are kept", interrupt.signal());
     }
     steps.tell(progress);
   };

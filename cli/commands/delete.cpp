@@ -38,7 +38,7 @@ CommandTable delete_table(DeleteOptions& options) {
                   selector_option(options.selectors),
                   {.flags = "--ignore-not-found",
                    .target = &options.ignore_not_found,
-                   .help = "Missing jobs are reported, not errors"},
+                   .help = "Report missing jobs instead of failing"},
                   {.flags = "--save-logs",
                    .target = &options.save_logs,
                    .metavar = "DIR",

@@ -25,7 +25,7 @@ CommandTable exec_options(ExecOptions& options, CommandTable table) {
                    container_argument(&options.container),
                    {.flags = "-t,--tty",
                     .target = &options.tty,
-                    .help = "Not needed; a terminal is used where there is one",
+                    .help = "Not needed; a terminal is used if there is one",
                     .hidden = true}};
   options.target.needs = Ability::exec;
   add_target(table, options.target);
@@ -39,10 +39,9 @@ CommandTable exec_table(ExecOptions& options) {
       options,
       {.name = "exec",
        .summary = "Run a command in a running job",
-       .description =
-           "Runs COMMAND where an instance of a running job runs, with its variables and "
-           "in its folder, on this terminal, and exits with COMMAND's exit code. -it is "
-           "taken, and not needed.",
+       .description = "Runs COMMAND beside an instance of a running job, with its environment and "
+                      "in its folder, on this terminal, and exits with COMMAND's exit code. -it is "
+                      "accepted but not needed.",
        .examples = {"dtrain exec mnist -- nvidia-smi", "dtrain exec mnist -i worker-1 -- env"}});
 }
 
@@ -50,8 +49,8 @@ CommandTable attach_table(ExecOptions& options) {
   CommandTable table = exec_options(
       options, {.name = "attach",
                 .summary = "Open a shell in a running job",
-                .description = "Opens a shell, or runs COMMAND, where an instance of a running job "
-                               "runs: with its variables, in its folder.",
+                .description = "Opens a shell, or runs COMMAND, beside an instance of a running "
+                               "job, with its environment and in its folder.",
                 .examples = {"dtrain attach mnist", "dtrain attach mnist -i ps-0 -- bash"}});
   table.options.insert(table.options.begin() + 1, {.flags = "COMMAND",
                                                    .target = &options.words,

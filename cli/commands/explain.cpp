@@ -24,8 +24,8 @@ CommandTable explain_table(ExplainOptions& options) {
   CommandTable table = {
       .name = "explain",
       .summary = "Say why a job waits or failed",
-      .description = "Says in a few lines what state the job is in and why, in the engine's own "
-                     "words, and what can be done.",
+      .description = "Says in a few lines what state the job is in and why, as the engine reports "
+                     "it, and what you can do.",
       .examples = {"dtrain explain mnist"},
       .options = {job_argument(&options.name), output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target);
@@ -101,12 +101,12 @@ Explanation explain(const JobStatus& job, Time now) {
   }
   if (job.restarts > 0) {
     text.hints.push_back(
-        fmt::format("restarted {} time{}; the run before: dtrain logs {} --previous", job.restarts,
-                    job.restarts == 1 ? "" : "s", job.name));
+        fmt::format("restarted {} time{}; the previous run: dtrain logs {} --previous",
+                    job.restarts, job.restarts == 1 ? "" : "s", job.name));
   }
   if (job.phase == Phase::failed && job.cause && !job.cause->instance.empty()) {
     text.hints.push_back(
-        fmt::format("all it wrote: dtrain logs {} -i {}", job.name, job.cause->instance));
+        fmt::format("its whole log: dtrain logs {} -i {}", job.name, job.cause->instance));
   }
   return text;
 }

@@ -34,31 +34,31 @@ CommandTable get_table(GetOptions& options) {
       .name = "get",
       .summary = "Show jobs and their instances",
       .description =
-          "Shows a job's status, its instances and, if it failed, why: the first rank that "
-          "failed, its exit code or signal and the last lines of its stderr. -o wide adds the "
-          "command, the image and the environment; -o yaml and -o json hold the whole job as it "
-          "was submitted. --events adds what the engine itself said of the job: a cluster's "
-          "events, or what a queue and its commands wrote to the job's log. Without a name, lists "
-          "the jobs of the namespace.",
+          "Shows a job's status, its instances and, if it failed, why: the first rank that failed, "
+          "its exit code or signal and the last lines of its stderr. -o wide adds the command, the "
+          "image and the environment; -o yaml and -o json hold the whole job as it was submitted. "
+          "--events adds what the engine reported about the job: a cluster's events, or the "
+          "messages of a queue in the job's log. Without a name, lists the jobs of the namespace.",
       .examples = {"dtrain get mnist", "# Follow it until it ends", "dtrain get mnist -w",
                    "# What failed, for a script", "dtrain get mnist -o json | jq .cause",
                    "# Each of a team's jobs", "dtrain get -l team=vision"},
-      .options = {job_argument(&options.names, "A job to show", false),
-                  selector_option(options.selectors),
-                  {.flags = "-e,--events",
-                   .target = &options.events,
-                   .help = "Show what the engine said of the job: events, or the queue's log",
-                   .group = "Output"},
-                  {.flags = "-g,--gpu",
-                   .target = &options.gpus,
-                   .help = "Show the GPUs of each instance",
-                   .group = "Output",
-                   .aliases = {"--gpus"}},
-                  {.flags = "-w,--watch",
-                   .target = &options.watch,
-                   .help = "Show every change until the job ends",
-                   .group = "Output"},
-                  output_option(options.output, {"wide", "json", "yaml", "name"})}};
+      .options = {
+          job_argument(&options.names, "A job to show", false),
+          selector_option(options.selectors),
+          {.flags = "-e,--events",
+           .target = &options.events,
+           .help = "Show what the engine reported about the job: events, or the queue's log",
+           .group = "Output"},
+          {.flags = "-g,--gpu",
+           .target = &options.gpus,
+           .help = "Show the GPUs of each instance",
+           .group = "Output",
+           .aliases = {"--gpus"}},
+          {.flags = "-w,--watch",
+           .target = &options.watch,
+           .help = "Show every change until the job ends",
+           .group = "Output"},
+          output_option(options.output, {"wide", "json", "yaml", "name"})}};
   add_target(table, options.target);
   return table;
 }

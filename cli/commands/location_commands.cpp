@@ -64,7 +64,7 @@ Option new_name_option(std::string& name) {
 template <const Kind& kind>
 Option name_option(std::string& name) {
   Option option = new_name_option(name);
-  option.help = fmt::format("A name of 'dtrain {} list'", kind.word);
+  option.help = fmt::format("A name from 'dtrain {} list'", kind.word);
   option.complete = kind.all == &Settings::data ? Complete::data_name : Complete::code_name;
   return option;
 }
@@ -73,7 +73,7 @@ Option of_profile_option(std::string& profile) {
   return {.flags = "--profile",
           .target = &profile,
           .metavar = "NAME",
-          .help = "For this profile only; there it wins over the same name for all",
+          .help = "For this profile only, where it overrides the same name of all profiles",
           .group = "Where",
           .complete = Complete::profile};
 }
@@ -81,8 +81,8 @@ Option of_profile_option(std::string& profile) {
 CommandTable data_add_table(LocationOptions& options) {
   return {
       .name = "data add",
-      .summary = "Name a place where data is",
-      .description = "Keeps where data is under a name, for --data=NAME:/path of submit.",
+      .summary = "Save where data is, under a name",
+      .description = "Saves where data is under a name, for --data=NAME:/path of submit.",
       .examples = {"dtrain data add training-data --path=/mnt/training",
                    "dtrain data add shared --claim=training-pvc --read-only",
                    "dtrain data add images --bucket=s3://images/train --region=eu-west-1"},
@@ -109,36 +109,33 @@ CommandTable data_add_table(LocationOptions& options) {
           {.flags = "--endpoint",
            .target = &options.endpoint,
            .metavar = "URL",
-           .help = "Where the bucket's store is (AWS_ENDPOINT_URL_S3 otherwise, or the "
-                   "cloud's own)"},
+           .help =
+               "Address of the bucket's store (default: AWS_ENDPOINT_URL_S3, or the cloud's own)"},
           {.flags = "--region",
            .target = &options.region,
            .metavar = "NAME",
-           .help = "The bucket's region (AWS_REGION otherwise, or us-east-1)"},
+           .help = "The bucket's region (default: AWS_REGION, or us-east-1)"},
           {.flags = "--credentials-file",
            .target = &options.credentials_file,
            .metavar = "FILE",
-           .help = "The bucket's keys, as in ~/.aws/credentials (AWS_ACCESS_KEY_ID and "
-                   "AWS_SECRET_ACCESS_KEY otherwise)",
+           .help = "File with the bucket's keys, in the format of ~/.aws/credentials (default: "
+                   "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
            .complete = Complete::file},
           {.flags = "--csi",
            .target = &options.csi,
            .metavar = "DRIVER[?KEY=VALUE&…]",
-           .help = "A volume that the cluster's CSI driver makes for each instance: its "
-                   "attributes, and fsType and nodePublishSecretRef where it needs "
-                   "them"},
-          {.flags = "--read-only",
-           .target = &options.read_only,
-           .help = "Jobs may not write to it"},
+           .help = "A volume that a CSI driver of the cluster makes for each instance, with the "
+                   "driver's attributes, fsType and nodePublishSecretRef"},
+          {.flags = "--read-only", .target = &options.read_only, .help = "Jobs mount it read-only"},
           {.flags = "--replace", .target = &options.replace, .help = "Overwrite an existing entry"},
           of_profile_option(options.profile)}};
 }
 
 CommandTable code_add_table(LocationOptions& options) {
   return {.name = "code add",
-          .summary = "Name a place where code is",
-          .description = "Keeps where code is under a name, for --code=NAME of submit. A token is "
-                         "kept by the name of its file alone.",
+          .summary = "Save where code is, under a name",
+          .description = "Saves where code is under a name, for --code=NAME of submit. Of a token "
+                         "only the path of its file is saved.",
           .examples = {"dtrain code add bert --git=https://example.org/bert.git@main",
                        "dtrain code add mine --path=."},
           .options = {new_name_option(options.name),
@@ -201,11 +198,12 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
                        !options.git.empty();
   if (sources != 1) {
     throw UsageError(fmt::format(
-        "say where {} '{}' is with one of {}", kind.word, printable(options.name),
+        "say where {} '{}' is by one of {}", kind.word, printable(options.name),
         kind.all == &Settings::data ? "--path, --claim, --nfs, --bucket, --csi" : "--git, --path"));
   }
   if (options.name.empty() || options.name.find_first_of(":/ \n\t") != std::string::npos) {
-    throw UsageError(fmt::format("'{}': a name has no ':', '/' or space", printable(options.name)));
+    throw UsageError(
+        fmt::format("bad name '{}': a name has no ':', '/' or space", printable(options.name)));
   }
   if (!options.nfs.empty() &&
       (options.nfs.find(":/") == std::string::npos || options.nfs[0] == ':')) {
@@ -213,15 +211,14 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
   }
   if (options.bucket.empty() &&
       !(options.endpoint + options.region + options.credentials_file).empty()) {
-    throw UsageError(
-        "--endpoint, --region and --credentials-file are a bucket's: give --bucket=URL");
+    throw UsageError("--endpoint, --region and --credentials-file need --bucket=URL");
   }
   if (!options.bucket.empty()) {
     static_cast<void>(bucket_at("--bucket", said(options))); // Throws where it is none.
   }
   if (holds_password(options.git)) {
-    throw UsageError("--git: holds a password, which would be kept and shown: say --user=NAME, and "
-                     "the token by DTRAIN_GIT_TOKEN or --token-file");
+    throw UsageError("--git: contains a password, which would be saved and shown: use --user=NAME, "
+                     "and DTRAIN_GIT_TOKEN or --token-file for the token");
   }
   Settings settings = read_settings(context.config_file);
   Locations& all = locations(settings, kind, options.profile);
@@ -328,8 +325,8 @@ int run_location_list(Context& context, const LocationListOptions& options, cons
     throw *unreachable;
   }
   if (rows.empty()) {
-    context.note(fmt::format("No {}. Give some a name with: dtrain {} add NAME --path=DIR",
-                             kind.word, kind.word));
+    context.note(
+        fmt::format("No {}. Add some with: dtrain {} add NAME --path=DIR", kind.word, kind.word));
   }
   return 0;
 }
@@ -374,9 +371,9 @@ CommandTable location_list_table(LocationListOptions& options) {
                         .examples = {fmt::format("dtrain {} list", kind.word)},
                         .options = {output_option(options.output, {"json", "yaml"})}};
   if (kind.all == &Settings::data) {
-    table.description = "Lists the data that has a name for --data=NAME:/path of submit: what "
-                        "'dtrain data add' named, of all profiles, and the "
-                        "persistent volume claims of the namespace, where the backend has such.";
+    table.description =
+        "Lists the names for --data=NAME:/path of submit: those of 'dtrain data add', of all "
+        "profiles, and the persistent volume claims of the namespace, if the backend has them.";
     table.examples.emplace_back("dtrain data list --profile=cluster");
     table.options.push_back({.flags = "-A,--all-namespaces",
                              .target = &options.all_namespaces,
@@ -401,7 +398,7 @@ CommandTable location_get_table(LocationOptions& options) {
 template <const Kind& kind>
 CommandTable location_delete_table(LocationOptions& options) {
   CommandTable table = {.name = fmt::format("{} delete", kind.word),
-                        .summary = fmt::format("Forget a name; the {} itself stays", kind.word),
+                        .summary = fmt::format("Delete a name; the {} itself stays", kind.word),
                         .examples = {fmt::format("dtrain {} delete mnist", kind.word)},
                         .options = {name_option<kind>(options.name)}};
   add_profile<kind>(table, of_profile_option(options.profile));

@@ -34,9 +34,9 @@ CommandTable logs_table(LogsOptions& options) {
       .summary = "Print what a job's instances wrote",
       .description =
           "Prints the output of all instances in order of time, each line with its instance's "
-          "name, or of one with -i. With -f it waits for the job to start and ends when the job "
-          "does; Ctrl-C stops only the printing. Of several jobs, each line has the job's name "
-          "too. What the engine itself said of a job is shown by dtrain get --events.",
+          "name; -i picks one instance. With -f it waits for the job to start and ends when the "
+          "job does; Ctrl-C stops only the printing. With several jobs, each line has the job's "
+          "name too. 'dtrain get --events' shows what the engine reported about a job.",
       .examples = {"dtrain logs mnist -f", "# The last ten lines of one worker",
                    "dtrain logs mnist -i worker-1 --tail=10", "# The run before the last restart",
                    "dtrain logs mnist --previous"},
@@ -50,7 +50,7 @@ CommandTable logs_table(LogsOptions& options) {
                   {.flags = "-c,--container",
                    .target = &options.query.container,
                    .metavar = "NAME",
-                   .help = "This container of each Pod, such as the one that brought the code "
+                   .help = "This container of each Pod, such as the one that fetched the code "
                            "(default: the program's)"},
                   {.flags = "-f,--follow",
                    .target = &options.query.follow,

@@ -119,7 +119,7 @@ void submit_in_steps(Context& context, Backend& backend, const Plan& plan, bool 
   std::optional<NoteInterrupt> interrupt;
   const auto require_wanted = [&] {
     if (interrupt && interrupt->signal() != 0) {
-      throw Interrupted("interrupted: nothing was submitted", interrupt->signal());
+      throw Interrupted("interrupted; nothing was submitted", interrupt->signal());
     }
   };
   steps.resolved(resolved_text(plan.job));

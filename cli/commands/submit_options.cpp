@@ -29,7 +29,7 @@ void check_submit_words(const std::vector<std::string>& words) {
     return; // An unknown flag, if any.
   }
   if (words[0].empty()) {
-    throw UsageError("TYPE: the job's type is empty; leave it out to run a command on every rank");
+    throw UsageError("TYPE: the job type is empty; omit it to run a command on every rank");
   }
   if (const JobType* type = find_job_type(words[0]); type != nullptr && !type->name.empty()) {
     return;
@@ -40,9 +40,9 @@ void check_submit_words(const std::vector<std::string>& words) {
     }
   }
   if (words[0].ends_with(".yaml") || words[0].ends_with(".yml")) {
-    throw UsageError(fmt::format("'{0}' is not a job type; a job's file is read by -f: dtrain "
-                                 "submit -f {0}",
-                                 printable(words[0])));
+    throw UsageError(
+        fmt::format("'{0}' is not a job type; to submit a job file: dtrain submit -f {0}",
+                    printable(words[0])));
   }
   if (const std::size_t equals = words[0].find('=');
       equals != std::string::npos && equals > 0 && words[0].find('/') > equals) {
@@ -120,7 +120,7 @@ void apply_words(SubmitOptions& options) {
     return;
   }
   if (!options.job.command.empty() && options.has_rest) {
-    throw UsageError("two commands: one as a string, one after --: give one of them");
+    throw UsageError("two commands, one as a string and one after --; give one of them");
   }
   const std::string command = arena_command(options.command_words);
   options.job.command = {options.shell.empty() ? "sh" : options.shell, "-c", command};
@@ -149,16 +149,15 @@ CommandTable submit_table(SubmitOptions& options) {
       .name = "submit",
       .summary = "Run a program, or the bundled trainer, as a job",
       .description =
-          "Runs COMMAND as every rank of a job. Without COMMAND, or where it begins with a flag, "
-          "the bundled trainer runs. Every rank finds out who it is from its environment: RANK, "
-          "WORLD_SIZE, MASTER_ADDR, TF_CONFIG and so on.\n"
-          "\n"
-          "TYPE says what starts. tfjob: workers, plus --ps, --chief and --evaluator. pytorchjob: "
-          "the first worker is the master. mpijob, horovodjob, etjob, deepspeedjob: a launcher "
-          "runs COMMAND, which finds the workers in a host file, and its exit code is the job's. "
-          "rayjob: the first worker runs COMMAND beside Ray's head, which the others join. "
-          "volcanojob: one task per image, scheduled by Volcano; without COMMAND each runs its "
-          "image's own program. Command lines written for Arena run as they are: dtrain-arena(7).",
+          "Runs COMMAND as every rank of a job. Without COMMAND, or if it begins with a flag, the "
+          "bundled trainer runs. The environment tells each rank its place: RANK, WORLD_SIZE, "
+          "MASTER_ADDR, TF_CONFIG and so on.\n\nTYPE says what starts. tfjob: workers, plus --ps, "
+          "--chief and --evaluator. pytorchjob: the first worker is the master. mpijob, "
+          "horovodjob, etjob, deepspeedjob: a launcher runs COMMAND, which finds the workers in a "
+          "host file, and its exit code is the job's. rayjob: the first worker runs COMMAND beside "
+          "Ray's head, which the others join. volcanojob: one task per image, scheduled by "
+          "Volcano; without COMMAND each runs its image's own program. Command lines written for "
+          "Arena run as they are: dtrain-arena(7).",
       .examples = {"# Three workers train the bundled model on Fashion-MNIST",
                    "dtrain submit --workers=3 --wait", "dtrain submit --workers=3 -- --epochs=2",
                    "# A launcher with three slots in its host file",
@@ -195,7 +194,7 @@ CommandTable submit_table(SubmitOptions& options) {
       {.flags = "--code",
        .target = &options.code,
        .metavar = "NAME",
-       .help = "Bring this code: a name of 'dtrain code list'",
+       .help = "Code to send to the ranks: a name from 'dtrain code list'",
        .group = "Code, data and secrets",
        .complete = Complete::code_name},
       {.flags = "--wait",
@@ -269,7 +268,7 @@ void refuse_others_flags(const EngineAccess& before, const SubmitOptions& option
     }
     for (const Engine* engine : engines()) {
       if (reads(*engine, flag.name)) {
-        throw UsageError(fmt::format("--{}: the {} backend does not read it: add --backend={}",
+        throw UsageError(fmt::format("--{}: the {} backend does not use it; add --backend={}",
                                      flag.name, options.job.backend, engine->name));
       }
     }
@@ -303,7 +302,7 @@ bool parse_submit(const Context& context, SubmitOptions& options, const CommandT
   arguments.apply(ParsePass::flags);
   refuse_others_flags(before, options);
   if (options.job.name.empty() && names_job(args)) {
-    throw UsageError("--name=: the name is empty; leave the flag out to have one made up");
+    throw UsageError("--name=: the name is empty; drop the flag for a random name");
   }
   options.has_rest = std::find(args.begin(), args.end(), "--") != args.end();
   apply_words(options);

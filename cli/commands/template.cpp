@@ -31,7 +31,7 @@ struct TemplateOptions {
 Option name_argument(std::string& name) {
   return {.flags = "NAME",
           .target = &name,
-          .help = "The template, as 'dtrain template list' prints it; or a backend, for all of its",
+          .help = "A template from 'dtrain template list', or a backend for all of its templates",
           .complete = Complete::template_name,
           .required = true,
           .positional = true};
@@ -40,9 +40,9 @@ Option name_argument(std::string& name) {
 CommandTable template_list_table(TemplateListOptions& options) {
   return {.name = "template list",
           .summary = "List the templates that jobs are made from",
-          .description = "Lists the templates built into dtrain, one folder a backend, and the "
-                         "files of yours that stand in their place: those in the folder "
-                         "templates beside the settings.",
+          .description =
+              "Lists the templates built into dtrain, one folder per backend, and your own files "
+              "that replace them: those in the folder templates beside the settings.",
           .examples = {"dtrain template list"},
           .options = {output_option(options.output, {"json", "yaml"})}};
 }
@@ -50,8 +50,8 @@ CommandTable template_list_table(TemplateListOptions& options) {
 CommandTable show_table(TemplateOptions& options) {
   return {.name = "template show",
           .summary = "Print a template",
-          .description = "Prints a built-in template as it is before it is filled in. What it "
-                         "becomes for a job is printed by 'dtrain submit --dry-run'.",
+          .description = "Prints a built-in template before it is rendered. 'dtrain submit "
+                         "--dry-run' prints what it becomes for a job.",
           .examples = {fmt::format("dtrain template show {}/job.yaml", default_backend())},
           .options = {name_argument(options.name)}};
 }
@@ -61,18 +61,16 @@ CommandTable copy_table(TemplateOptions& options) {
       .name = "template copy",
       .summary = "Copy a template, to change it",
       .description =
-          "Copies a built-in template to DIR/BACKEND/NAME, for 'dtrain submit --template=DIR' once "
-          "it is changed. In the folder templates beside the settings ('dtrain config path' says "
-          "where those are) it holds for every job.\n"
-          "\n"
-          "{{x}} is a variable, quoted as YAML, JSON or the shell needs it: write it without "
-          "quotes of your own. {{#x}} … {{/x}} is shown where x is true, and for each item of a "
-          "list; {{^x}} … {{/x}} where it is not. Variables of yours get their values from "
-          "--set=KEY=VALUE: whole numbers, true and false as such, text quoted as \"8\" or any "
-          "other as text. What dtrain finds a job by, its name and labels named dtrain/, must "
-          "stay. {{>FILE}} on a line of its own is the template FILE of the same folder, as deep "
-          "as "
-          "it stands there: copy the one that you change.",
+          "Copies a built-in template to DIR/BACKEND/NAME, to change it and use it by 'dtrain "
+          "submit --template=DIR'. A copy in the folder templates beside the settings ('dtrain "
+          "config path' prints their place) applies to every job.\n\n{{x}} is a variable, which "
+          "dtrain quotes as YAML, JSON or the shell needs it: write no quotes around it. {{#x}} … "
+          "{{/x}} is rendered if x is true, and once for each item of a list; {{^x}} … {{/x}} if "
+          "it is not. Your own variables get their values from --set=KEY=VALUE: whole numbers, "
+          "true and false keep their type, quoted text such as \"8\" and all else is text. Keep "
+          "the job's name and the labels named dtrain/: dtrain finds the job by them. {{>FILE}} on "
+          "a line of its own includes the template FILE of the same folder, at that indentation: "
+          "copy the file that you change.",
       .examples = {fmt::format("dtrain template copy {}/job mine", default_backend()),
                    fmt::format("$EDITOR mine/{}/job.yaml", default_backend()),
                    "dtrain submit --template=mine --set=team=vision --dry-run"},
@@ -130,9 +128,8 @@ void write_new(const fs::path& path, std::string_view text, bool replace) {
 int run_copy(Context& context, const TemplateOptions& options) {
   for (const auto& builtin : find_templates(options.name)) {
     if (!is_fillable(builtin.name)) {
-      throw UsageError(fmt::format("{} is the same for every job: no template of yours can take "
-                                   "its place",
-                                   builtin.name));
+      throw UsageError(
+          fmt::format("{} is the same for every job and cannot be replaced", builtin.name));
     }
     const fs::path path = fs::path(options.folder) / builtin.name;
     std::error_code error;

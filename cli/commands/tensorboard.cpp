@@ -25,17 +25,15 @@ CommandTable board_table(BoardOptions& options) {
   CommandTable table = {
       .name = "tensorboard",
       .summary = "Look at a job in TensorBoard",
-      .description = "Prints the address of the TensorBoard that runs beside the job; of one in a "
-                     "cluster, opens a port of this machine to it until Ctrl-C. Of a job on this "
-                     "machine that has ended, or has none, runs one here on its --logdir until "
-                     "Ctrl-C.",
+      .description = "Prints the address of the TensorBoard that runs beside the job. If it runs "
+                     "in a cluster, forwards a local port to it until Ctrl-C. If a local job has "
+                     "ended, or has no TensorBoard, runs one here on its --logdir until Ctrl-C.",
       .examples = {"dtrain tensorboard mnist"},
-      .options = {
-          job_argument(&options.name),
-          {.flags = "-p,--port",
-           .target = &options.port,
-           .metavar = "N",
-           .help = "Port of 127.0.0.1 to open to a cluster's (default: any that is free)"}}};
+      .options = {job_argument(&options.name),
+                  {.flags = "-p,--port",
+                   .target = &options.port,
+                   .metavar = "N",
+                   .help = "Local port to forward (default: any free one)"}}};
   add_target(table, options.target);
   return table;
 }
@@ -45,7 +43,7 @@ int run_board(Context& context, const BoardOptions& options) {
   const JobStatus job = target.status(options.name);
   constexpr int k_last_port = 65535;
   if (options.port < 0 || options.port > k_last_port) {
-    throw UsageError(fmt::format("--port={}: 0 to {} is expected", options.port, k_last_port));
+    throw UsageError(fmt::format("--port={}: must be 0 to {}", options.port, k_last_port));
   }
   if (auto* forwarder = dynamic_cast<TensorboardForwarder*>(target.backend.get())) {
     const int signal = forwarder->forward_tensorboard(target.job(options.name), options.port,

@@ -34,9 +34,8 @@ CommandTable top_node_table(TopOptions& options) {
   CommandTable table = {
       .name = "top node",
       .summary = "Show the nodes and their GPUs",
-      .description = "Shows each node with the GPUs that jobs may have, those that jobs asked for, "
-                     "and those that are free; and its CPUs and memory in use where the engine "
-                     "says them.",
+      .description = "Shows the allocatable, requested and free GPUs of each node, and its CPUs "
+                     "and memory in use if the engine reports them.",
       .examples = {"dtrain top node", "dtrain top node --profile=cluster"},
       .options = {{.flags = "NODE",
                    .target = &options.nodes,
@@ -132,9 +131,9 @@ CommandTable top_job_table(TopOptions& options) {
   CommandTable table = {
       .name = "top job",
       .summary = "Show what jobs use",
-      .description = "Shows the CPUs and memory that each running instance uses, all its "
-                     "processes together, and the GPUs it asked for: of a job, or of all that "
-                     "run in the namespace.",
+      .description =
+          "Shows the CPUs and memory that each running instance uses, with all its processes, and "
+          "the GPUs that it requested; of one job, or of all running jobs in the namespace.",
       .examples = {"dtrain top job", "dtrain top job mnist", "# One worker, until Ctrl-C",
                    "dtrain top job mnist -i worker-1 -r"},
       .options = {job_argument(&options.name, "The job (default: all that run)", false),

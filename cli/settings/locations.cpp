@@ -86,8 +86,8 @@ void apply_data(const Locations& known, JobSpec& job) {
       claims.push_back(claim->second + rest);
     } else if (location.contains("bucket")) {
       if (!read_only) {
-        throw UsageError(fmt::format("--data={}: a bucket is copied to the job, and nothing is "
-                                     "written back: mount it read-only, --data={}:ro",
+        throw UsageError(fmt::format("--data={}: a bucket is copied to the job and nothing is "
+                                     "written back; mount it read-only: --data={}:ro",
                                      printable(text), printable(text)));
       }
       claims.push_back(completed("--data", bucket_at("--data", location)).text() + rest);
@@ -100,10 +100,9 @@ void apply_data(const Locations& known, JobSpec& job) {
                                    share->second.substr(std::min(colon + 2, share->second.size())),
                                    rest));
     } else {
-      throw UsageError(
-          fmt::format("--data={}: the settings do not say where {} is: dtrain data add "
-                      "{} --replace",
-                      printable(text), printable(mount.source), printable(mount.source)));
+      throw UsageError(fmt::format(
+          "--data={}: the settings have no address for {}: dtrain data add {} --replace",
+          printable(text), printable(mount.source), printable(mount.source)));
     }
   }
   job.data = claims;
@@ -118,7 +117,7 @@ void apply_locations(const Settings& settings, const std::string& profile, const
     return;
   }
   if (!job.sync_mode.empty() || !job.sync_source.empty()) {
-    throw UsageError("--code: says what --sync-mode and --sync-source say: give one of them");
+    throw UsageError("--code: cannot be used with --sync-mode or --sync-source; give one of them");
   }
   const Values& location = find_location(settings.code, "code", code);
   const auto value = [&](const char* key) {

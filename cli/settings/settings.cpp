@@ -211,7 +211,7 @@ const Profile& Settings::profile(std::string_view name) const {
                                printable(name), printable(name), backend_names().front()));
   }
   throw NotFound(
-      fmt::format("no profile '{}'; there is: {}", printable(name), fmt::join(known, ", ")));
+      fmt::format("no profile '{}'; available: {}", printable(name), fmt::join(known, ", ")));
 }
 
 const std::vector<std::string>& profile_keys() {

@@ -35,7 +35,7 @@ const std::vector<Idle>& idle_flags() {
       {"--autoscaler-cpu", true, "not used: Ray's cluster is as large as the job"},
       {"--autoscaler-memory", true, "not used: Ray's cluster is as large as the job"},
       {"--enable-autoscaling", false, "not used: Ray's cluster is as large as the job"},
-      {"--gputopology", false, "not used: GPUs are not placed by their links"},
+      {"--gputopology", false, "not used: dtrain does not place GPUs by their links"},
       {"--head-cpu", true, "not used: Ray's head runs beside the first worker"},
       {"--head-gpu", true, "not used: Ray's head runs beside the first worker"},
       {"--head-image", true, "not used: Ray's head runs beside the first worker"},
@@ -124,7 +124,7 @@ std::vector<Option> arena_options(ArenaFlags& flags) {
       "--job-backoff-limit says";
   const char* affinity_help = "spread means --topology-spread=node, binpack --binpack";
   const char* constraint_help = "required adds :required to --topology-spread";
-  const char* ps_help = "Accepted; not used: --ps-selector says where parameter servers go";
+  const char* ps_help = "Accepted but not used; choose nodes with --ps-selector";
   for (Option& option : std::vector<Option>{
            policy_option("--job-restart-policy", flags.job_restart_policy, restarts_help, restarts),
            policy_option("--worker-restart-policy", flags.worker_restart_policy, restarts_help,
@@ -144,18 +144,18 @@ std::vector<Option> arena_options(ArenaFlags& flags) {
 void refuse_misread(const std::vector<std::string>& args) {
   for (std::size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
     if (args[i] == "-np") { // A namespace 'p'.
-      throw UsageError("-np: the number of workers is --workers=N; the command's own flags go "
-                       "after --, as in -- mpirun -np 4 COMMAND");
+      throw UsageError(
+          "-np: use --workers=N; flags of the command go after --, as in -- mpirun -np 4 COMMAND");
     }
     if (args[i] == "-n" && i + 1 < args.size() && !args[i + 1].empty() &&
         args[i + 1].find_first_not_of("0123456789") == std::string::npos) {
-      throw UsageError(fmt::format("-n {0}: -n is --namespace; the number of workers is "
-                                   "--workers={0} (if you do mean the namespace: --namespace={0})",
+      throw UsageError(fmt::format("-n {0}: -n means --namespace; use --workers={0} for {0} "
+                                   "workers, or --namespace={0} for a namespace of that name",
                                    args[i + 1]));
     }
     if (args[i] == "-x" && (i == 0 || args[i - 1] != "--sbatch-arg")) {
-      throw UsageError("-x: hosts to leave out are --exclude-hosts=HOSTS, a queue's "
-                       "nodes --exclude=NODES; a variable for the ranks is --env=NAME=VALUE");
+      throw UsageError("-x: use --exclude-hosts=HOSTS to skip hosts, --exclude=NODES to skip nodes "
+                       "of a queue, --env=NAME=VALUE to set a variable");
     }
     for (const std::string flag : {"--sync-mode", "--syncMode"}) {
       if (args[i] == flag + "=rsync" ||
@@ -219,11 +219,11 @@ std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job) {
   }
   if (!flags.ps_affinity_policy.empty() && flags.ps_affinity_policy != "none") {
     if (flags.ps_affinity_constraint == "required") {
-      throw UsageError("--ps-affinity-constraint=required: parameter servers are not placed by "
-                       "affinity; name their nodes by --ps-selector=KEY=VALUE");
+      throw UsageError("--ps-affinity-constraint=required: dtrain does not place parameter servers "
+                       "by affinity; use --ps-selector=KEY=VALUE");
     }
-    notices.emplace_back("--ps-affinity-policy: not used: --ps-selector=KEY=VALUE says where "
-                         "parameter servers go");
+    notices.emplace_back(
+        "--ps-affinity-policy: not used; choose nodes with --ps-selector=KEY=VALUE");
   }
   if (job.sync_mode == k_sync_git) {
     const std::string branch = variable(job.env, "GIT_SYNC_BRANCH");
@@ -238,9 +238,8 @@ std::vector<std::string> apply_arena(const ArenaFlags& flags, JobSpec& job) {
       job.sync_user = user;
     }
     if (!variable(job.env, "GIT_SYNC_PASSWORD").empty()) {
-      notices.emplace_back(
-          "GIT_SYNC_PASSWORD: not used, for everyone can read a command line: give "
-          "the token by DTRAIN_GIT_TOKEN or --sync-token-file");
+      notices.emplace_back("GIT_SYNC_PASSWORD: not used, since anyone can read a command line: "
+                           "pass the token by DTRAIN_GIT_TOKEN or --sync-token-file");
     }
   }
   return notices;

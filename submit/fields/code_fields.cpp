@@ -12,16 +12,15 @@ constexpr JobField k_code_fields[] = {
      .flags = "--sync-mode",
      .member = member(&JobSpec::sync_mode),
      .metavar = "MODE",
-     .help = "Bring code to the ranks, which start in it: from a Git repository (git), or "
-             "a local folder without what its .dtrainignore names (local)",
+     .help = "Send code to the ranks and start them in its folder: a Git repository (git), or a "
+             "local folder without the files that its .dtrainignore lists (local)",
      .group = k_code,
      .choices = {k_sync_git, k_sync_folder}},
     {.key = "syncSource",
      .flags = "--sync-source",
      .member = member(&JobSpec::sync_source),
      .metavar = "URL[@REF]|DIR",
-     .help = "The repository and its branch, tag or commit; or the folder (default: this "
-             "one)",
+     .help = "Repository, with its branch, tag or commit; or the folder (default: the current one)",
      .group = k_code},
     {.key = "syncUser",
      .flags = "--sync-user",
@@ -41,21 +40,21 @@ constexpr JobField k_code_fields[] = {
      .flags = "--config-file",
      .member = member(&JobSpec::config_files),
      .metavar = "/HERE/FILE:/THERE/FILE",
-     .help = "File that the ranks find at that path; may be repeated",
+     .help = "Local file to put at that path for the ranks; may be repeated",
      .group = k_code},
     {.key = "envFiles",
      .flags = "--env-file",
      .member = member(&JobSpec::env_files),
      .metavar = "FILE",
-     .help = "File of KEY=VALUE lines: variables of every rank that no plan or output "
-             "shows; may be repeated",
+     .help = "File of KEY=VALUE lines: environment variables of every rank, hidden from plans and "
+             "output; may be repeated",
      .group = k_code,
      .complete = Complete::file},
     {.key = "secrets",
      .flags = "--secret",
      .member = member(&JobSpec::secrets),
      .metavar = "NAME",
-     .help = "Variables from ~/.config/dtrain/secrets/NAME, or from a Secret of the "
+     .help = "Environment variables from ~/.config/dtrain/secrets/NAME, or from a Secret of the "
              "cluster; may be repeated",
      .group = k_code},
     {.key = "tensorboard",
@@ -74,8 +73,8 @@ constexpr JobField k_code_fields[] = {
      .flags = "--template",
      .member = member(&JobSpec::templates),
      .metavar = "DIR|FILE",
-     .help = "Make the job from templates of your own; 'dtrain template copy' gives you a "
-             "start; may be repeated",
+     .help =
+         "Make the job from your own templates; start with 'dtrain template copy'; may be repeated",
      .group = k_templates,
      .complete = Complete::file},
     {.key = "templateValues",

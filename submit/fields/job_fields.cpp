@@ -23,8 +23,8 @@ constexpr JobField k_first_fields[] = {
      .flags = "",
      .member = member(&JobSpec::type),
      .metavar = "TYPE",
-     .help = "What starts and how its instances find each other: tfjob, pytorchjob, "
-             "mpijob, horovodjob, etjob, deepspeedjob, rayjob or volcanojob",
+     .help = "Job type, which decides what starts and how instances find each other: tfjob, "
+             "pytorchjob, mpijob, horovodjob, etjob, deepspeedjob, rayjob or volcanojob",
      .group = "Job"},
     {.key = "name",
      .flags = "--name",
@@ -61,19 +61,19 @@ constexpr JobField k_first_fields[] = {
      .flags = "--check-gpus",
      .member = member(&JobSpec::check_gpus),
      .metavar = "WHETHER",
-     .help = "Before ranks start, ask nvidia-smi, where it is, for GPUs with uncorrectable ECC "
-             "errors or rows to be remapped, or that are lost: another takes the place of one, "
-             "or the job fails and says which; off: start on any (default: on)",
+     .help = "Check GPUs by nvidia-smi, if it is installed, before ranks start: a GPU that is "
+             "lost, or has uncorrectable ECC errors or pending row remaps, is replaced by a free "
+             "one, or the job fails and names it; off: no check (default: on)",
      .group = "Job",
      .choices = {"on", "off"}},
     {.key = "gpusVisible",
      .flags = "--gpus-visible",
      .member = member(&JobSpec::gpus_visible),
      .metavar = "WHOSE",
-     .help = "GPUs that a rank sees: node, all that the job has on its machine, of which "
-             "LOCAL_RANK picks its own; or rank, its own alone, as LOCAL_RANK 0 of 1 (default: "
-             "node with one GPU a worker; rank with several, of a tfjob or rayjob, with "
-             "--nproc-per-node, --max-workers or --min-workers)",
+     .help = "GPUs that a rank sees: node, all of the job's on its machine, where LOCAL_RANK picks "
+             "its own; or rank, only its own, with LOCAL_RANK=0 (default: node with one GPU per "
+             "worker; rank with several, for a tfjob or rayjob, and with --nproc-per-node, "
+             "--max-workers or --min-workers)",
      .group = "Job",
      .choices = {"node", "rank"}},
     {.key = "env",
@@ -86,7 +86,7 @@ constexpr JobField k_first_fields[] = {
      .flags = "--working-dir",
      .member = member(&JobSpec::working_dir),
      .metavar = "DIR",
-     .help = "Folder the ranks start in (default: this one)",
+     .help = "Folder the ranks start in (default: the current one)",
      .group = "Job",
      .complete = Complete::directory},
     {.key = "maxRestarts",
@@ -164,11 +164,10 @@ constexpr JobField k_container_fields[] = {
      .flags = "-d,--data",
      .member = member(&JobSpec::data),
      .metavar = "NAME:/PATH",
-     .help =
-         "Data to mount: a name of 'dtrain data list', a persistent volume claim, or where it "
-         "is: nas://SERVER/PATH, oss://BUCKET/PREFIX:/PATH:ro, s3://BUCKET/PREFIX:/PATH:ro, "
-         "csi://DRIVER?KEY=VALUE&...; may be repeated (a bucket is copied before the job starts, "
-         "as 'dtrain data copy' does)",
+     .help = "Data to mount: a name from 'dtrain data list', a persistent volume claim, or an "
+             "address: nas://SERVER/PATH, oss://BUCKET/PREFIX:/PATH:ro, "
+             "s3://BUCKET/PREFIX:/PATH:ro, csi://DRIVER?KEY=VALUE&...; may be repeated (a bucket "
+             "is copied before the job starts, as 'dtrain data copy' does)",
      .group = k_cluster_group,
      .complete = Complete::data_mount},
     {.key = "dataDirs",

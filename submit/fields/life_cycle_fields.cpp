@@ -38,8 +38,8 @@ constexpr JobField k_life_cycle_fields[] = {
      .flags = "--log-limit",
      .member = member(&JobSpec::log_limit),
      .metavar = "SIZE",
-     .help = "Keep at most this much of each instance's log, such as 1Gi; the oldest lines go "
-             "first (default: all of it)",
+     .help = "Keep at most this much of each instance's log, such as 1Gi; the oldest lines are "
+             "dropped first (default: all of it)",
      .group = k_life_cycle_group,
      .form = Form::quantity},
     {.key = "cleanTaskPolicy",

@@ -299,7 +299,7 @@ std::string_view completion_script(std::string_view shell) {
       return script.text;
     }
   }
-  throw UsageError(fmt::format("no completion for the shell '{}': there is {}", printable(shell),
+  throw UsageError(fmt::format("no completion for the shell '{}'; available: {}", printable(shell),
                                fmt::join(completion_shells(), ", ")));
 }
 

@@ -230,8 +230,8 @@ std::string man_page(const ManContext& context, const CommandTable& command) {
 }
 
 std::string man_job_file() {
-  std::string out = ".Sh JOB FILES\nA job file is YAML with these keys, each as the flag of the "
-                    "same meaning.\n.Bl -tag -width Ds\n";
+  std::string out = ".Sh JOB FILES\nA job file is YAML with these keys; each means the same as its "
+                    "flag.\n.Bl -tag -width Ds\n";
   for (const JobField& field : job_fields()) {
     const bool is_list = std::holds_alternative<Member<std::vector<std::string>>>(field.member);
     out += fmt::format(".It Ic {} : {}\n{}.\n", word(field.key),

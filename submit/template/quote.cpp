@@ -56,7 +56,8 @@ bool is_utf8(std::string_view text) {
 
 std::string quote_sh(std::string_view text) {
   if (text.find('\0') != std::string_view::npos) {
-    throw UsageError(fmt::format("'{}' holds a NUL byte, which no argument can", printable(text)));
+    throw UsageError(
+        fmt::format("'{}' has a NUL byte, which an argument cannot hold", printable(text)));
   }
   if (is_plain_sh(text)) {
     return std::string(text);

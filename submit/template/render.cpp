@@ -303,7 +303,7 @@ const BuiltinTemplate& builtin_template(std::string_view name) {
     known.push_back(builtin.name);
   }
   throw NotFound(
-      fmt::format("no template '{}': there is {}", printable(name), fmt::join(known, ", ")));
+      fmt::format("no template '{}'; available: {}", printable(name), fmt::join(known, ", ")));
 }
 
 } // namespace dtrain

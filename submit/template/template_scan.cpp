@@ -95,7 +95,7 @@ std::vector<TemplateTag> scan_template(const TemplateSource& source) {
       tag.name = trimmed(plain ? inside : inside.substr(1));
       if (!is_tag_name(tag.name)) {
         fail_at(source, line,
-                fmt::format("{{{{{}}}}}: a name is letters, digits and '_', or '.'", shown));
+                fmt::format("{{{{{}}}}}: bad name: use letters, digits and '_', or '.'", shown));
       }
     }
     if (tag.kind == TemplateTag::Kind::section || tag.kind == TemplateTag::Kind::inverted) {
@@ -151,8 +151,8 @@ class Walker {
       at_open[index] = place_;
       if (tag->kind == TemplateTag::Kind::close && !(at_open[tag->open] == place_)) {
         fail_at(source_, tag->line,
-                fmt::format("{} ends a section that opens or closes a quote, "
-                            "bracket or comment; it must do both or neither",
+                fmt::format("{} ends a section that opens a quote, bracket or comment without "
+                            "closing it, or closes one that it did not open",
                             tag->text()));
       }
       if (tag->kind == TemplateTag::Kind::variable) {
@@ -212,9 +212,9 @@ class ShWalker : public Walker {
     constexpr int k_deepest = 8;
     const int before = before_word(i, k_deepest);
     if (before == k_either) {
-      fail_at(source_, tags_.at(tag_before(i)).line,
-              "a # behind a section's tag begins a comment, or does not, by what comes before: put "
-              "a blank between");
+      fail_at(
+          source_, tags_.at(tag_before(i)).line,
+          "a # right after a section's tag may or may not begin a comment: put a space between");
     }
     return before == k_break;
   }
@@ -258,10 +258,10 @@ class ShWalker : public Walker {
   }
 
   std::string complaint(TemplateTag&) override {
-    return place_.comment    ? "stands in a comment, which a value's newline would end"
-           : place_.quote    ? "stands inside quotes; take them away, it brings its own"
-           : place_.brackets ? "stands inside $(( )), where a value would be computed"
-           : here_document_  ? "stands after a here-document, where quotes mean nothing"
+    return place_.comment    ? "is in a comment, which a newline in the value would end"
+           : place_.quote    ? "is inside quotes; remove them, dtrain adds its own"
+           : place_.brackets ? "is inside $(( )), where the shell would compute the value"
+           : here_document_  ? "is after a here-document, where quotes have no effect"
                              : "";
   }
 
@@ -285,8 +285,7 @@ class JsonWalker : public Walker {
   }
 
   std::string complaint(TemplateTag&) override {
-    return place_.quote != '\0' ? "stands inside a string; take the quotes away, it brings its own"
-                                : "";
+    return place_.quote != '\0' ? "is inside a string; remove the quotes, dtrain adds its own" : "";
   }
 };
 

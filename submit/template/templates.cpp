@@ -132,8 +132,7 @@ json template_values(const std::vector<std::string>& texts) {
     const std::size_t equals = text.find('=');
     const std::string key = text.substr(0, equals);
     if (equals == std::string::npos || !is_variable(key)) {
-      throw UsageError(fmt::format("--set={}: KEY=VALUE is expected, KEY of letters, digits and "
-                                   "'_'",
+      throw UsageError(fmt::format("--set={}: must be KEY=VALUE, KEY of letters, digits and '_'",
                                    printable(text)));
     }
     values[key] = value_of(text.substr(equals + 1));
@@ -179,9 +178,8 @@ void require_values_used(const Templates& templates) {
       continue;
     }
     if (templates.own.empty()) {
-      throw UsageError(fmt::format("--set={}: the built-in templates have no variables of yours: "
-                                   "give a template of your own with --template",
-                                   key));
+      throw UsageError(fmt::format(
+          "--set={}: only your own templates have such variables; give one with --template", key));
     }
     const auto near = nearest(key, known);
     throw UsageError(fmt::format("--set={}: no template of yours has {{{{{}}}}}{}", key, key,

@@ -19,7 +19,7 @@ constexpr std::size_t k_mark_digits = 8;
 constexpr int k_most_documents = 64; ///< yaml-cpp finds documents without end in some texts.
 constexpr const char* k_binary = "tag:yaml.org,2002:binary";
 constexpr const char* k_not_whole =
-    "must be a whole scalar of its own, without quotes around it, as in 'key: {{x}}' or '- {{x}}'";
+    "must be a whole YAML value without quotes, as in 'key: {{x}}' or '- {{x}}'";
 
 std::string_view yaml_line(std::string_view text, int number) {
   std::size_t begin = 0;
@@ -214,9 +214,9 @@ std::vector<std::size_t> yaml_places(const std::string& text, const YamlMarks& m
     int documents = 0;
     while (parser.HandleNextDocument(reader)) {
       if (++documents > k_most_documents + 1) { // The last is that of our own dashes.
-        throw YamlFault(YamlFault::k_none, fmt::format("what it becomes is no YAML, or has more "
-                                                       "than {} documents",
-                                                       k_most_documents));
+        throw YamlFault(
+            YamlFault::k_none,
+            fmt::format("renders to invalid YAML, or to more than {} documents", k_most_documents));
       }
     }
   } catch (const YAML::Exception& error) {
@@ -243,7 +243,7 @@ std::vector<std::size_t> yaml_places(const std::string& text, const YamlMarks& m
 }
 
 std::string no_yaml(const std::string& text, int line, const std::string& why) {
-  return fmt::format("what it becomes is no YAML: {} at '{}'", printable(why),
+  return fmt::format("renders to invalid YAML: {} at '{}'", printable(why),
                      printable(yaml_line(text, std::max(line, 0))));
 }
 

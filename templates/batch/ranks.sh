@@ -70,7 +70,7 @@ set_tf_config() {
 check_ssh() {
   other=$(sed -n '2s/ .*//p' "$own/hostfile")
   if [ -n "$other" ] && ! said=$(ssh -o BatchMode=yes -o ConnectTimeout=5 "$other" true 2>&1); then
-    echo "dtrain: $other does not let you in by ssh ($said): deepspeed starts its workers so; $own_launcher" >&2
+    echo "dtrain: cannot log in to $other by ssh ($said), which deepspeed needs to start its workers; $own_launcher" >&2
   fi
 }
 
@@ -89,10 +89,10 @@ need_good_gpus() {
     --query-gpu=index,name,ecc.errors.uncorrected.volatile.total,remapped_rows.failure,remapped_rows.pending,retired_pages.pending 2>&1 ||
     echo "nvidia-smi failed: $?"
     timeout 20 nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu=index,gpu_recovery_action --format=csv,noheader |
-      grep -E ', (Reset|Reboot|Drain and Reset)$' | sed 's/$/ is what the driver wants/')
-  faults=$(echo "$faults" | grep -E '^[0-9]+, [^,]*, [1-9]|, Yes|GPU is lost|requires reset|driver wants|[Ff]ailed|^Unable' | paste -sd';' -)
+      grep -E ', (Reset|Reboot|Drain and Reset)$' | sed 's/$/ recommended by the driver/')
+  faults=$(echo "$faults" | grep -E '^[0-9]+, [^,]*, [1-9]|, Yes|GPU is lost|requires reset|by the driver|[Ff]ailed|^Unable' | paste -sd';' -)
   [ -z "$faults" ] || {
-    echo "dtrain: $this_node has a faulty GPU (its index, name, uncorrectable ECC errors, rows that cannot be and that are to be remapped): $faults; leave the node out, or start on any GPU (--check-gpus=off)" >&2
+    echo "dtrain: $this_node has a faulty GPU: $faults (index, name, uncorrectable ECC errors, failed and pending row remaps); exclude the node, or skip the check (--check-gpus=off)" >&2
     leave 1
   }
 }
@@ -151,7 +151,7 @@ be_rank() {
   check_node
   echo "here $place $type $here $task_port $port $step $step_id $this_node" >&3
   [ -n "$told" ] || read -r _ || [ -n "$told" ] || { # A signal ends the reading.
-    echo "dtrain: the script on the job's first node ended before all ranks were there" >&2
+    echo "dtrain: the script on the job's first node ended before all ranks had started" >&2
     leave 1
   }
   [ -z "$told" ] || leave 75
@@ -195,7 +195,7 @@ node_addresses() {
   until nodes=$(ask_nodes); do
     tries=$((tries + 1))
     [ "$tries" -lt 60 ] || {
-      echo "dtrain: the queue does not say where the job's nodes are: it has not answered for ten minutes" >&2
+      echo "dtrain: cannot look up the job's nodes: the queue has not answered for ten minutes" >&2
       return 1
     }
     sleep 10

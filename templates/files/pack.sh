@@ -6,7 +6,7 @@ case $2 in
   /*) path=$2 ;;
   *)
     if ! cd "$1" 2>/dev/null; then
-      echo "the folder $1 is not there" >&2
+      echo "no folder $1" >&2
       exit 3
     fi
     path=$PWD/$2
@@ -24,7 +24,7 @@ else
   exit 3
 fi
 if ! command -v tar >/dev/null 2>&1; then
-  echo "there is no tar: install it there, or copy by dtrain exec" >&2
+  echo "tar is not installed there: install it, or copy by dtrain exec" >&2
   exit 1
 fi
 cd "$path" || exit 1

@@ -3,7 +3,7 @@
 export GIT_TERMINAL_PROMPT=0 HOME=/tmp
 cd {{folder}} || exit
 if ! command -v git >/dev/null; then
-  echo "dtrain: the image has no git, which brings the code: --sync-image names one that has" >&2
+  echo "dtrain: the image has no git, needed to clone the code: give one that has it by --sync-image" >&2
   exit 127
 fi
 # What a volume's owner is does not matter here.

@@ -3,7 +3,7 @@
 # environment alone.
 export HOME=/tmp
 if ! command -v dtrain >/dev/null; then
-  echo "dtrain: the image has no dtrain, which copies $1: --sync-image names one that has" >&2
+  echo "dtrain: the image has no dtrain, needed to copy $1: give one that has it by --sync-image" >&2
   exit 127
 fi
 exec dtrain data copy "$1" "$2"

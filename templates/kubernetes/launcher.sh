@@ -12,10 +12,10 @@ at() { # at HOST WORDS...: sshd's session in worker.sh
 }
 
 if ! command -v ssh >/dev/null; then
-  echo "dtrain: the image has no ssh, by which a launcher reaches its workers" >&2
+  echo "dtrain: the image has no ssh, which a launcher needs to reach its workers" >&2
   exit 127
 elif ! id -un >/dev/null 2>&1; then
-  echo "dtrain: the image has no user $(id -u), and ssh needs one: add it, or say --run-as-user=N" >&2
+  echo "dtrain: the image has no user $(id -u), and ssh needs one: add it, or use --run-as-user=N" >&2
   exit 1
 fi
 for host in $(hosts); do

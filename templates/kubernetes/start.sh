@@ -73,7 +73,7 @@ watch_ranks() {
       missing=$((missing + 1))
     fi
   done >/dev/null 2>&1
-  echo "dtrain: no rank has been there for 5 minutes: the job has ended" >&2
+  echo "dtrain: no rank has had an address for 5 minutes, so the job has ended" >&2
   kill -TERM $$
 }
 ! command -v getent >/dev/null || watch_ranks &

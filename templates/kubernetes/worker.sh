@@ -50,7 +50,7 @@ rm -rf "$state"
 PATH=$PATH:/usr/sbin:/usr/local/sbin
 sshd=$(command -v sshd) || give_up 'the image has no sshd, by which a launcher reaches its workers' 127
 id -un >/dev/null 2>&1 ||
-  give_up "the image has no user $(id -u), and sshd needs one: add it, or say --run-as-user=N" 1
+  give_up "the image has no user $(id -u), and sshd needs one: add it, or use --run-as-user=N" 1
 [ "$(id -u)" -ne 0 ] || mkdir -p /run/sshd
 "$sshd" -D -e -f /etc/dtrain/sshd_config &
 sshd=$!

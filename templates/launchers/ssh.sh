@@ -12,7 +12,7 @@ done
 case ${1##*@} in
   localhost | 127.0.0.1 | "$(uname -n)") ;;
   *)
-    echo "ssh: '$1' is not this machine, and a job of the local backend has no other" >&2
+    echo "ssh: '$1' is not this machine, and the local backend uses no other" >&2
     exit 255
     ;;
 esac

@@ -53,5 +53,5 @@ done
 quoted=$(printf '%s\n' "$line" | sed "s/'/'\\\\''/g")
 # On one line, without what some login shell would read in quotes.
 # shellcheck disable=SC2016 # for sh there
-find='case $XDG_STATE_HOME in /*) ;; *) XDG_STATE_HOME=$HOME/.local/state ;; esac; line=$1; set -- "$XDG_STATE_HOME/dtrain/hosts/$0"/*/bin/enter; [ -x "$1" ] && exec "$1" "$line"; echo "dtrain: no worker of the job runs there any more" >&2; exit 1'
+find='case $XDG_STATE_HOME in /*) ;; *) XDG_STATE_HOME=$HOME/.local/state ;; esac; line=$1; set -- "$XDG_STATE_HOME/dtrain/hosts/$0"/*/bin/enter; [ -x "$1" ] && exec "$1" "$line"; echo "dtrain: no worker of the job is running there" >&2; exit 1'
 exec "$real" -o BatchMode=yes "$@" -- "$host" "exec sh -c '$find' $job '$quoted'"

@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC1007,SC2034,SC2154,SC2317 # A part of job.sbatch.
 # What ranks.sh asks of Slurm: its variables, and what srun, scontrol and scancel are called with.
 job_id=$SLURM_JOB_ID this_node=$SLURMD_NODENAME script_name=script.sbatch
-own_launcher='let it start them by Slurm (deepspeed --launcher=slurm), or run every rank without a launcher'
+own_launcher='use deepspeed --launcher=slurm, or run every rank without a launcher'
 unset SLURM_LABELIO SLURM_STDINMODE SLURM_STDOUTMODE SLURM_STDERRMODE # Ranks speak to the script by srun's.
 
 # Slurm says "2(x3),1" of nodes that have 2, 2, 2 and 1 tasks: a line each.
@@ -33,7 +33,7 @@ requeue_job() { scontrol requeue "$SLURM_JOB_ID"; }
 show_launcher_gpus() {
   unset SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_TRES_BIND
   case $SLURM_TASKS_PER_NODE in
-    *,*) echo "dtrain: the nodes have different numbers of slots ($SLURM_TASKS_PER_NODE): a program that the launcher starts sees one GPU; ask for as many on each (--sbatch-arg=--ntasks-per-node=N)" >&2 ;;
+    *,*) echo "dtrain: the nodes have different numbers of slots ($SLURM_TASKS_PER_NODE), so each program that the launcher starts sees one GPU; give every node as many (--sbatch-arg=--ntasks-per-node=N)" >&2 ;;
     *) export SLURM_GPUS_PER_NODE="${SLURM_TASKS_PER_NODE%%(*}" ;;
   esac
 }

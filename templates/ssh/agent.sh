@@ -218,7 +218,7 @@ body() { # body KEY, its stdout at 8 and its stderr at 1; at 0 whose turn it is 
     read -r pid _ </proc/self/stat
     # shellcheck disable=SC2086 # words
     echo "$pid" $pipes 2>/dev/null >"$run/at.$id" || {
-      echo "dtrain: cannot write in $run: is it full, read-only or gone?" >&2
+      echo "dtrain: cannot write in $run: disk full, read-only, or the folder was removed" >&2
       exit 126
     }
     echo >&3
@@ -256,27 +256,27 @@ rank() { # rank KEY, and its script in $script
 # what an agent leaves that somebody killed keeps its GPUs as long as it lives.
 claim() { # claim KEY COUNT [BUT,...]
   if ! command -v flock || ! command -v head; then
-    frame lacks "$1" 'the command flock or head, by which GPUs are taken'
+    frame lacks "$1" 'lacks the command flock or head, needed to assign GPUs'
     return
   elif why=$(lacks_count); then
-    frame lacks "$1" "${why#lacks }"
+    frame lacks "$1" "$why"
     return
   fi
   mkdir -m 700 "$claims"
   # In a process of its own: a shell ends where exec cannot open a file.
   if ! [ -O "$claims" ] || ! (exec 8>>"$claims/lock" 9>>"$claims/$agent"); then
-    frame lacks "$1" "GPUs: $claims is full, read-only or another's"
+    frame lacks "$1" "cannot write in $claims, which records GPUs in use: disk full, read-only, or owned by another user"
     return
   fi
   exec 8>>"$claims/lock"
   if ! flock -w 5 8 || ! hold_claim; then
-    frame lacks "$1" 'GPUs: timed out waiting for the GPU lock on this host'
+    frame lacks "$1" 'timed out waiting for the GPU lock on this host'
     exec 8>&-
     return
   fi
   all=$(free_devices "${3-}" | wc -l)
   if [ "$all" -lt "$2" ]; then
-    frame lacks "$1" "$2 free GPUs: $((all)) of its $(($(chosen_devices | wc -l))) are free"
+    frame lacks "$1" "lacks $2 free GPUs: $((all)) of its $(($(chosen_devices | wc -l))) are free"
   else
     own=
     for device in $(free_devices "${3-}" | head -n "$2"); do
@@ -388,13 +388,13 @@ printf '\ndtrain-agent %s\n' "$agent" >&7
     echo >&5
     for tool in awk cat dd grep ls mkdir mv rm sed setsid sleep xargs; do
       if ! command -v "$tool"; then
-        frame lacks 0 "the command $tool"
+        frame lacks 0 "lacks the command $tool"
         exit 1
       fi
     done
     for folder in "$store" "$store/hosts" "$store/hosts/$job" "$run"; do
       if ! make_private "$folder"; then
-        frame lacks 0 "a folder of your own at $folder: it is full, read-only or somebody else's"
+        frame lacks 0 "cannot make the private folder $folder: disk full, read-only, or owned by another user"
         exit 1
       fi
     done

@@ -4,7 +4,7 @@ if [ -n "$1" ]; then
   folder=$store/hosts/$1
   why=
   # shellcheck disable=SC2086,SC2116 # numbers, on lines of their own
-  kill_job "$1" || why="processes that even SIGKILL does not end: $(echo $left) (ps -o pid,stat,wchan)"
+  kill_job "$1" || why="processes survived SIGKILL: $(echo $left) (see ps -o pid,stat,wchan)"
   said=$(rm -rf "$folder" 2>&1) || [ ! -e "$folder" ] || why=${why:+$why; }$(say "$said" | tail -n 1)
   [ -z "$why" ] || say "$why"
 fi

@@ -14,7 +14,7 @@ for file in "$job"/*/at.*; do
   devices=$devices${devices:+${more:+,}}$more
 done
 if [ -z "$worker" ]; then
-  echo "dtrain: no worker of the job runs on $(uname -n) any more" >&2
+  echo "dtrain: no worker of the job is running on $(uname -n)" >&2
   exit 1
 fi
 variables=$(variables_of "$worker")

@@ -50,7 +50,7 @@ visible_devices() (
 
 lacks_count() {
   case $DTRAIN_LOCAL_GPUS in
-    *[!0-9]*) say 'lacks a count of its GPUs: DTRAIN_LOCAL_GPUS is no number where you log in: unset it there' ;;
+    *[!0-9]*) say 'cannot count its GPUs: DTRAIN_LOCAL_GPUS is not a number in your login shell there; unset it' ;;
     *) return 1 ;;
   esac
 }

@@ -55,7 +55,7 @@ unpack() { # unpack PART...
   if ! why=$({ mkdir -p "$new" && cd "$cache" && cat "$@" | tar -xzf - -C "$new" &&
     { [ -d "$run/code" ] || mv "$new" "$run/code"; }; } 2>&1); then
     rm -rf "$new"
-    say "lacks the job's code: $(last_line "$why")"
+    say "cannot unpack the job's code: $(last_line "$why")"
   fi
 }
 
@@ -76,7 +76,7 @@ enters() { # enters ADDRESS HOST
     [ -z "$path" ] || PATH=$path
     ssh -o BatchMode=yes -o ConnectTimeout=8 "$1" true 2>&1 </dev/null
   ) ||
-    say "cannot log in to $2 by ssh, as a launcher has to: $(last_line "$why"): try ssh $1 there"
+    say "cannot log in to $2 by ssh, which the launcher needs: $(last_line "$why") (try ssh $1 there)"
 }
 
 survey() {
@@ -88,15 +88,15 @@ survey() {
   [ -r /proc/self/environ ] || say 'lacks /proc'
   # Some words, for a full disk takes an empty file.
   echo room 2>/dev/null >"$run/room" ||
-    say "lacks room to write in $run: it is full, read-only or another's"
+    say "cannot write in $run: disk full, read-only, or owned by another user"
   rm -f "$run/room"
   [ -z "$data" ] || printf %s "$data" | while IFS= read -r each; do
-    [ -e "$each" ] || say "lacks the data $each: have it there, at the same path on all hosts"
+    [ -e "$each" ] || say "lacks the data $each: it must be at the same path on all hosts"
   done
   if [ "$slots" -gt 0 ]; then
     taken=$(taken_slots "$store/hosts/$job")
     [ $((taken + wanted)) -le "$slots" ] ||
-      say "lacks $wanted free slots: other jobs of yours have $taken of its $slots"
+      say "lacks $wanted free slots: your other jobs use $taken of its $slots"
   fi
   if [ -n "$chosen$without" ]; then
     for each in $chosen $without; do

@@ -10,7 +10,7 @@ lacks_count
 near=$store
 while [ -n "$near" ] && ! [ -d "$near" ]; do near=${near%/*}; done
 if ! room=$(mktemp -d "$near/dtrain-room.XXXXXX" 2>/dev/null) || ! echo room 2>/dev/null >"$room/room"; then
-  echo "lacks room to write in $store: it is full, read-only or another's"
+  echo "cannot write in $store: disk full, read-only, or owned by another user"
 fi
 [ -z "$room" ] || rm -rf "$room"
 say_address

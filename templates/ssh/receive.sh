@@ -7,7 +7,7 @@ receive() { # receive BYTES
   umask 077
   if [ "$(wc -c <"$archive")" -ne "$1" ]; then
     rm -f "$archive"
-    echo "no room in $run: it is full, read-only or another's" >&2
+    echo "cannot write in $run: disk full, read-only, or owned by another user" >&2
     return 1
   fi
   if ! mkdir -p "$new" || ! tar -xf "$archive" -C "$new"; then

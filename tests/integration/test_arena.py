@@ -172,8 +172,8 @@ def test_a_volcanojobs_tasks_are_ranks_of_this_machine_where_they_have_a_command
         for task in range(2) for index in range(2)]
     assert home.get("v")["trainer"] == "VOLCANOJOB"
     for words, why in (
-            ([], "runs no images: give the command after --"),
-            (["--workers=2", "true"], "say --task-images=IMAGE,… and --task-replicas=N"),
+            ([], "runs no images, so a volcanojob needs a command: give it after --"),
+            (["--workers=2", "true"], "use --task-images=IMAGE,… and --task-replicas=N"),
             (["--min-available=5", "true"], "the tasks have 3 instances"),
             (["--task-images=a,,b", "true"], "an empty name"),
             (["--task-replicas=4000", "true"], "at most 4096"),

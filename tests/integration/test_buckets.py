@@ -351,7 +351,7 @@ def test_an_object_that_changes_meanwhile_is_named(home, store):
 def test_an_object_that_would_leave_the_folder_is_refused(home, store, key):
     store.objects[key] = b"evil"
     result = home.dtrain("data", "copy", "s3://bucket/set", "out", expect=EXIT_ERROR)
-    assert "cannot be a file" in result.err and store.asked == []
+    assert "cannot be stored as a file" in result.err and store.asked == []
     assert files(home.folder / "out") == {}
 
 
@@ -368,7 +368,7 @@ def test_a_store_that_talks_nonsense_is_refused_in_one_line(home, store, text):
 
 def test_a_list_without_an_end_is_given_up(home, store):
     store.list = "x" * (17 << 20)
-    assert "does not end" in home.dtrain("data", "copy", "s3://bucket/set", "out",
+    assert "answer is too long" in home.dtrain("data", "copy", "s3://bucket/set", "out",
                                          expect=EXIT_ERROR).err
 
 
@@ -393,11 +393,11 @@ def test_an_interrupt_keeps_what_is_whole_and_no_job_is_left(home, store):
 
 
 @pytest.mark.parametrize("words, code, text", [
-    (["s3://bucket/none", "out"], EXIT_USAGE, "there is nothing in it"),
+    (["s3://bucket/none", "out"], EXIT_USAGE, "no objects found"),
     (["s3://", "out"], EXIT_USAGE, "s3://BUCKET/PREFIX"),
     (["s3://bucket?endpoint=ftp%3A//x", "out"], EXIT_USAGE, "https://HOST"),
     (["s3://bucket?password=x", "out"], EXIT_USAGE, "use endpoint, region or credentials-file"),
-    (["s3://bucket/set?endpoint=http%3A//127.0.0.1:1", "out"], EXIT_ENGINE, "cannot be reached"),
+    (["s3://bucket/set?endpoint=http%3A//127.0.0.1:1", "out"], EXIT_ENGINE, "cannot reach its store"),
     (["oss://bucket/set", "out"], EXIT_USAGE, "OSS_REGION"),
     (["s3://bucket/set?credentials-file=none", "out"], EXIT_USAGE, "none"),
     (["s3://bucket/set", "/proc/none"], EXIT_ERROR, "/proc/none")])

@@ -176,7 +176,7 @@ def test_what_has_ended_or_is_not_elastic_cannot_be_changed(home):
     home.dtrain("wait", "over")
     for verb in (["suspend", "over"], ["resume", "over"], ["scale", "over", "--workers=2"]):
         result = home.dtrain(*verb, expect=EXIT_USAGE)
-        assert "has ended (SUCCEEDED)" in result.err and result.err.count("\n") == 1
+        assert "has already ended (SUCCEEDED)" in result.err and result.err.count("\n") == 1
     home.dtrain("suspend", "nobody", expect=EXIT_NOT_FOUND)
     home.submit("rigid", *SLEEP)
     home.running("rigid")
@@ -197,7 +197,7 @@ def test_a_job_whose_data_is_gone_stays_suspended(home):
     home.dtrain("suspend", "keep")
     (home.folder / "data").rmdir()
     result = home.dtrain("resume", "keep", expect=EXIT_USAGE)
-    assert "nothing to mount" in result.err and result.err.count("\n") == 1
+    assert "cannot mount" in result.err and result.err.count("\n") == 1
     assert home.get("keep")["status"] == "SUSPENDED"
 
 

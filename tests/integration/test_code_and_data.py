@@ -67,7 +67,7 @@ def test_where_no_mounts_may_be_made_data_is_refused_at_once_or_taken_where_it_l
                "submit", "--wait"]
     result = home.run([*without, "--name=a", f"--data-dir={data}:/dtrain-test", "--", "true"],
                       expect=EXIT_ERROR)
-    assert "no mounts of its own" in result.err and f"--data-dir={data}" in result.err
+    assert "cannot create a mount namespace" in result.err and f"--data-dir={data}" in result.err
     home.dtrain("get", "a", expect=EXIT_NOT_FOUND)
     home.run([*without, "--name=b", f"--data-dir={data}", "--", "cat", data / "file"])
     assert home.lines("b") == ["here"]

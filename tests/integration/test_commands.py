@@ -256,15 +256,15 @@ def test_check_names_gpus_that_jobs_would_fail_by(home):
         return [(each["level"], each["found"]) for each in found if each["what"] == "GPU health"]
 
     good = "echo '0, NVIDIA H100, 580.159.04, 0, No, No, [N/A]'"
-    assert health(good) == [("ok", "driver 580.159.04, no errors of memory")]
+    assert health(good) == [("ok", "driver 580.159.04, no memory errors")]
     (ecc, rows, dead) = health(f"""{good}
         echo '1, NVIDIA H100, 580.159.04, 12, No, No, [N/A]'
         echo '2, NVIDIA A100, 580.159.04, 0, No, Yes, [N/A]'
         echo '3, NVIDIA A100, 580.159.04, 7, Yes, Yes, [N/A]'""")
     assert ecc == ("warning", "GPU 1 (NVIDIA H100): 12 uncorrectable ECC errors since the driver was "
-                              "loaded; reset it: nvidia-smi --gpu-reset -i 1; or leave it out by "
+                              "loaded; reset it: nvidia-smi --gpu-reset -i 1; or hide it with "
                               "CUDA_VISIBLE_DEVICES")
-    assert "GPU 2 (NVIDIA A100): broken memory" in rows[1] and "cannot be remapped" in dead[1]
+    assert "GPU 2 (NVIDIA A100): it has bad memory" in rows[1] and "cannot be remapped" in dead[1]
     lost = "Unable to determine the device handle for GPU 0000:05:00.0: GPU is lost.  Reboot the system"
     assert health(f"echo '{lost}'", 15) == [("warning", f"nvidia-smi failed: {lost}")]
     home.script("nvidia-smi", "exit 0")

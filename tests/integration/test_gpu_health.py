@@ -34,7 +34,7 @@ def test_another_takes_the_place_of_a_faulty_gpu(home, gpus):
     assert seen(home, "well") == {"GPU 0,1"}
     gpus(0)
     lines = seen(home, "ill")
-    assert lines == {"GPU 2,1", f"dtrain: {FAULT.format(0)}; GPU 2 takes its place"}
+    assert lines == {"GPU 2,1", f"dtrain: {FAULT.format(0)}; using GPU 2 instead"}
     assert seen(home, "alone", "--gpus-visible=rank") >= {"GPU 1", "GPU 2"}
 
 
@@ -43,7 +43,7 @@ def test_where_no_other_is_free_the_job_fails_and_says_which_and_what_to_do(home
     home.submit("ill", *SHOW, flags=["--workers=2", "--gpus=1"])
     assert home.dtrain("wait", "ill", expect=EXIT_JOB_FAILED)
     cause = home.get("ill")["cause"]["message"]
-    assert cause == f"{FAULT.format(0)}; no other GPU is free here (--check-gpus=off starts ranks on any)"
+    assert cause == f"{FAULT.format(0)}; no other GPU is free here (--check-gpus=off skips the check)"
     assert seen(home, "any", "--check-gpus=off") == {"GPU 0,1"}  # Its own were given back before it failed.
 
 

@@ -54,4 +54,4 @@ def test_a_folder_of_a_container_or_node_is_said_from_the_root(home):
     for flag in ("--working-dir=sub", "--data-dir=d1:/data"):
         result = home.dtrain("submit", "-b", "kubernetes", "--image=x", flag, "--dry-run", "--",
                              "true", expect=EXIT_USAGE)
-        assert flag in result.err and "counts from /" in result.err
+        assert flag in result.err and "must be an absolute path" in result.err

@@ -110,13 +110,13 @@ def test_the_devices_that_are_shown_are_those_given_out(home, said, devices):
 def test_where_devices_are_hidden_there_are_none(home, shown):
     result = home.submit("hidden", "true", flags=["--gpus=1", "--require-gpus"], expect=EXIT_ENGINE,
                          env={"CUDA_VISIBLE_DEVICES": shown, "DTRAIN_LOCAL_GPUS": "4"})
-    assert "1 GPU asked for (1 per worker), 0 here" in result.err and result.err.count("\n") == 1
+    assert "the job asks for 1 GPU (1 per worker), and this machine has 0" in result.err and result.err.count("\n") == 1
 
 
 def test_a_count_of_gpus_that_is_no_number_is_named(home):
     result = home.submit("two", "true", flags=["--gpus=1"], env={"DTRAIN_LOCAL_GPUS": "two"},
                          expect=EXIT_USAGE)
-    assert "DTRAIN_LOCAL_GPUS=two is not a number of GPUs" in result.err
+    assert "DTRAIN_LOCAL_GPUS=two: must be a number of GPUs" in result.err
 
 
 def test_a_launcher_sees_the_gpus_of_all_its_workers(home):
@@ -138,7 +138,7 @@ def test_a_server_without_gpus_sees_none_and_tensorflow_s_tasks_see_their_own(ho
 @pytest.mark.parametrize("flags, why", [
     (["--gpus=2"], "LOCAL_RANK picks one GPU, and a worker has 2"),
     (["--gpus=1", "--max-workers=4"], "workers of an elastic job come and go"),
-    ([], "needs --gpus=N"),
+    ([], "add --gpus=N"),
 ])
 def test_a_view_that_local_rank_cannot_index_is_refused(home, flags, why):
     result = home.submit("no", "true", flags=["--gpus-visible=node", *flags], expect=EXIT_USAGE)
@@ -148,7 +148,7 @@ def test_a_view_that_local_rank_cannot_index_is_refused(home, flags, why):
 def test_too_few_gpus_is_one_warning_and_the_cpu(home):
     result = home.submit("few", "sh", "-c", 'echo "[$CUDA_VISIBLE_DEVICES]"',
                          flags=["--gpus=4", "--workers=2"], env={"DTRAIN_LOCAL_GPUS": "0"})
-    assert len([line for line in result.err.splitlines() if "GPUs asked for" in line]) == 1
+    assert len([line for line in result.err.splitlines() if "the job asks for" in line]) == 1
     home.dtrain("wait", "few")
     assert home.lines("few", "-i", "worker-1") == ["[]"]
 

@@ -13,7 +13,7 @@ NAMES = {
 }
 # A name that is another thing's too: Arena's word for a folder that is sent as code.
 OTHERS = ['inline constexpr const char* k_sync_folder = "local";',
-          "say what it is: --sync-mode=git or --sync-mode=local"]
+          "add --sync-mode=git or --sync-mode=local"]
 
 
 def test_no_room_but_an_engines_own_names_an_engine():

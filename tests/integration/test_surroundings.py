@@ -158,8 +158,8 @@ def test_delete_names_what_does_not_end(home):
             error = home.dtrain("delete", "held", expect=EXIT_ENGINE).err
         finally:
             (group / "freezer.state").write_text("THAWED")
-        assert error == (f"dtrain delete: processes of job default/held do not end, even by SIGKILL: "
-                         f"{daemon} (sleep); the kernel holds them (ps -o pid,stat,wchan {daemon})\n")
+        assert error == (f"dtrain delete: processes of job default/held survived SIGKILL: "
+                         f"{daemon} (sleep); they hang in the kernel (ps -o pid,stat,wchan {daemon})\n")
         home.dtrain("delete", "held")
         assert home.processes() == []
 
@@ -173,8 +173,8 @@ def test_a_job_that_gets_no_control_group_says_why_and_runs(home):
         home.running("outside")
         said = (home.state / "dtrain/jobs/local/default/outside/supervisor.log").read_text()
         assert said.partition(" ")[2] == (f"dtrain: cannot make a control group in {group}: Resource "
-                                          "temporarily unavailable; without one, a daemon that drops "
-                                          "DTRAIN_JOB_UID outlives a job whose supervisors are killed\n")
+                                          "temporarily unavailable; without it, a daemon that unsets "
+                                          "DTRAIN_JOB_UID survives if the job's supervisors are killed\n")
         home.dtrain("delete", "outside")
         assert home.processes() == []
 
@@ -211,7 +211,7 @@ def test_a_log_with_a_limit_keeps_its_end_and_says_what_is_gone(home):
     home.submit("chatty", "seq", "300000", flags=["--log-limit=1Mi"])
     home.dtrain("wait", "chatty")
     lines = home.lines("chatty")
-    assert "--log-limit" in lines[0] and "gone" in lines[0]
+    assert "--log-limit" in lines[0] and "dropped" in lines[0]
     assert lines[1:] == [str(number) for number in range(300_001 - len(lines) + 1, 300_001)]
     log = home.state / "dtrain/jobs/local/default/chatty/logs/worker-0.0.log"
     assert 512 * log.stat().st_blocks <= (1 << 20) + 8192

@@ -151,8 +151,8 @@ STATUS = b'{"kind":"Status","message":"no exec for you","reason":"Forbidden"}'
 
 @pytest.mark.parametrize("answer, words", [
     (b"", "closed it instead of answering"),
-    (b"SSH-2.0-OpenSSH\r\n\r\n", "its answer is no HTTP/1.1"),
-    (b"HTTP/1.1 200 OK\r\nX: " + b"x" * (70 << 10), "the answer's head has no end"),
+    (b"SSH-2.0-OpenSSH\r\n\r\n", "its answer is not HTTP/1.1"),
+    (b"HTTP/1.1 200 OK\r\nX: " + b"x" * (70 << 10), "the answer's header is too long"),
     (b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n" % len(STATUS) + STATUS,
      "no exec for you (Forbidden)"),
     (b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(STATUS) + STATUS

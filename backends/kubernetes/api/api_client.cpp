@@ -100,8 +100,8 @@ ApiResult ApiClient::read(const HttpResponse& response) const {
   if (result.body.is_discarded()) {
     bool is_error = !result.ok();
     if (!is_error) {
-      throw EngineError(
-          fmt::format("{} does not answer in JSON: is it a Kubernetes API server?", where()));
+      throw EngineError(fmt::format(
+          "{} did not answer in JSON; check that it is a Kubernetes API server", where()));
     }
     constexpr std::size_t k_shown = 200;
     result.body = {{"message", printable(response.body.substr(0, k_shown))}};

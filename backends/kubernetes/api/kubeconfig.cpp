@@ -30,7 +30,7 @@ struct Section {
 
   bool has(const char* key) const {
     if (!node.IsMap()) {
-      fail(node, fmt::format("a mapping is expected here, with {}", key));
+      fail(node, fmt::format("must be a mapping with {}", key));
     }
     YAML::Node value = node[key];
     return value.IsDefined() && !value.IsNull();
@@ -95,8 +95,8 @@ Section parse(const std::string& file, const std::string& text) {
   try {
     Section root{file, YAML::Load(text)};
     if (!root.node.IsNull() && !root.node.IsMap()) {
-      root.fail(root.node, "not a kubeconfig: a mapping with clusters, users and contexts is "
-                           "expected");
+      root.fail(root.node,
+                "not a kubeconfig: it must be a mapping with clusters, users and contexts");
     }
     return root;
   } catch (const YAML::Exception& error) {

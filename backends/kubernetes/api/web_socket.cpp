@@ -96,8 +96,7 @@ std::string upgrade_request(const HttpServer& server, const HttpRequest& request
 WebSocket::WebSocket(const HttpServer& server) : server_(server), handle_(curl_library()) {}
 
 void WebSocket::fail(const std::string& what) const {
-  throw EngineError(
-      fmt::format("the connection to {} broke off: {}", server_.url, printable(what)));
+  throw EngineError(fmt::format("the connection to {} broke: {}", server_.url, printable(what)));
 }
 
 void WebSocket::wait(short events, Clock::time_point deadline) {
@@ -160,7 +159,7 @@ std::string WebSocket::read_head(Clock::time_point deadline, std::string& rest) 
       return bytes.substr(0, end);
     }
     if (bytes.size() > k_longest_head) {
-      fail("the answer's head has no end");
+      fail("the answer's header is too long");
     }
     if (count == 0) {
       wait(POLLIN, deadline);
@@ -212,7 +211,7 @@ HttpResponse WebSocket::connect(const HttpRequest& request,
   curl_socket_t socket = CURL_SOCKET_BAD;
   handle_.curl.easy_getinfo(handle_.easy, CURLINFO_ACTIVESOCKET, &socket);
   if (socket == CURL_SOCKET_BAD) {
-    throw EngineError("libcurl says nothing of the socket that it opened");
+    throw EngineError("libcurl does not give the socket that it opened");
   }
   fd_ = socket;
   const auto deadline = Clock::now() + k_answer_timeout;
@@ -227,7 +226,7 @@ HttpResponse WebSocket::connect(const HttpRequest& request,
   const std::string head = read_head(deadline, rest);
   const long status = status_of(head);
   if (status == 0) {
-    fail("its answer is no HTTP/1.1");
+    fail("its answer is not HTTP/1.1");
   }
   if (status != k_switching_protocols && status / k_hundred != 2) {
     return read_refusal(status, head, std::move(rest), deadline);
@@ -273,7 +272,7 @@ void WebSocket::pump() {
   ended_ = ended_ || closed;
   const auto now = Clock::now();
   if (!ended_ && now - heard_ > k_silence) {
-    fail(fmt::format("no word from it for {} s", k_silence.count()));
+    fail(fmt::format("it has not answered for {} s", k_silence.count()));
   }
   if (!ended_ && now - heard_ > k_ping_interval && now - pinged_ > k_ping_interval) {
     queue(Opcode::ping, "");

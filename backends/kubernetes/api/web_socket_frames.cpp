@@ -94,7 +94,7 @@ std::optional<Message> FrameReader::take_frame(bool& final) {
     refuse(fmt::format("a frame begins with {:#04x}", first));
   }
   if ((second & k_masked) != 0) {
-    refuse("a frame of the server's is masked");
+    refuse("a frame of the server is masked");
   }
   const auto opcode = static_cast<Opcode>(first & k_opcode);
   std::uint64_t length = second & k_length;
@@ -132,7 +132,8 @@ std::optional<Message> FrameReader::next() {
       return frame;
     }
     if ((frame->opcode == Opcode::continuation) != partial_.has_value()) {
-      refuse(partial_ ? "a message begins amid another" : "a message goes on that never began");
+      refuse(partial_ ? "a message begins before the last one has ended"
+                      : "a continuation of a message that never began");
     }
     if (partial_) {
       partial_->payload += frame->payload;

@@ -51,7 +51,7 @@ HttpRequest may(ApiClient& api, const Need& need) {
 
 CheckResult check_nodes(const ApiResult& nodes) {
   if (!nodes.ok()) {
-    return {Level::warning, "nodes", "may not be listed: GPUs cannot be counted"};
+    return {Level::warning, "nodes", "no permission to list nodes, so GPUs are not counted"};
   }
   std::int64_t gpus = 0;
   std::size_t ready = 0;

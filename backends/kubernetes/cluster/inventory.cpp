@@ -45,8 +45,8 @@ std::map<std::string, int> requested_gpus(ApiClient& api, std::string& unseen) {
     pods = api.list(pods_path(""), running).items;
   } catch (const Forbidden&) {
     const std::string& own = api.access().namespace_name;
-    unseen = fmt::format("Pods of all namespaces may not be listed (`list` on pods is needed): "
-                         "the GPUs that those of namespace {} asked for are counted",
+    unseen = fmt::format("no permission to list Pods of all namespaces (`list` on pods): only GPUs "
+                         "requested in namespace {} are counted",
                          own);
     pods = api.list(pods_path(own), running).items;
   }
@@ -89,8 +89,8 @@ std::vector<NodeStatus> list_nodes(ApiClient& api) {
       node.name = name;
       node.status = "Unknown";
       node.gpus_requested = gpus;
-      node.unseen = "nodes and their GPUs may not be listed (`list` on nodes is needed): "
-                    "these are the nodes of the Pods that may";
+      node.unseen = "no permission to list nodes and their GPUs (`list` on nodes): only the nodes "
+                    "of visible Pods are shown";
     }
   }
   for (const json& node : found) {

@@ -299,7 +299,7 @@ int exit_code_of(const json& status) {
   }
   const std::string message = text_at(status, "message");
   throw EngineError(fmt::format("the command was not run: {}", message.empty()
-                                                                   ? "the cluster does not say why"
+                                                                   ? "the cluster gave no reason"
                                                                    : printable(message)));
 }
 
@@ -310,7 +310,7 @@ int exec_beside(ApiClient& api, const JobRef& job, const std::string& instance,
   if (pod == nullptr ||
       member(main_container(*pod, "status/containerStatuses"), "state/running").is_null()) {
     const std::string why = status_of(objects).reason;
-    throw EngineError(fmt::format("{} of job {} is not running{}: nothing can be run beside it",
+    throw EngineError(fmt::format("{} of job {} is not running{}; nothing to exec into",
                                   printable(instance), printable(job.name),
                                   why.empty() ? "" : fmt::format(" ({})", why)));
   }
@@ -343,8 +343,8 @@ void read_files(ApiClient& api, const JobRef& job, const std::string& instance,
   const json* pod = pod_of(objects, instance);
   if (pod == nullptr ||
       member(main_container(*pod, "status/containerStatuses"), "state/running").is_null()) {
-    throw EngineError(fmt::format("{} of job {} is not running, and a pod's own files go with it: "
-                                  "copy while it runs, or have it write into a volume (--data)",
+    throw EngineError(fmt::format("{} of job {} is not running, and its Pod's files are gone: copy "
+                                  "while it runs, or write to a volume (--data)",
                                   printable(instance), printable(job.name)));
   }
   PackedFiles files(sink);
@@ -363,7 +363,7 @@ void read_files(ApiClient& api, const JobRef& job, const std::string& instance,
   const Ending ending = run_in_container(
       api, container, {"sh", "-c", pack_script(), "dtrain", ".", path}, false, false, outputs);
   if (ending.by_us) {
-    throw Interrupted("interrupted: nothing was copied", ending.code - k_signal_base);
+    throw Interrupted("interrupted; nothing was copied", ending.code - k_signal_base);
   }
   if (ending.code != 0) {
     refuse_packed(fmt::format("{}/{}", job.name, instance), ending.code, errors);

@@ -38,7 +38,7 @@ Fd listen_on(int port, int& bound) {
   socklen_t size = sizeof address;
   if (!listener || bind(listener.get(), generic, size) != 0 ||
       listen(listener.get(), k_backlog) != 0 || getsockname(listener.get(), generic, &size) != 0) {
-    throw EngineError(fmt::format("port {} of 127.0.0.1 cannot be had: {}", port, errno_text()));
+    throw EngineError(fmt::format("cannot listen on port {} of 127.0.0.1: {}", port, errno_text()));
   }
   bound = ntohs(address.sin_port);
   return listener;

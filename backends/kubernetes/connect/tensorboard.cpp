@@ -57,7 +57,7 @@ PodPort find_board(ApiClient& api, const JobRef& job) {
     }
     why = why_not(pod);
   }
-  throw EngineError(fmt::format("TensorBoard of job {} does not run{}", printable(job.name),
+  throw EngineError(fmt::format("TensorBoard of job {} is not running{}", printable(job.name),
                                 why.empty() ? " yet" : ": " + why));
 }
 
@@ -70,8 +70,8 @@ std::string board_url(const JobSpec& job) {
 void add_board(const JobSpec& job, const Templates& templates, Plan& plan) {
   const std::string name = board_name(job.name);
   if (name.size() > k_longest_name) {
-    throw UsageError(fmt::format("--name={}: {} characters at most with --tensorboard on "
-                                 "Kubernetes, so that its Service's name {} fits into {}",
+    throw UsageError(fmt::format("--name={}: use at most {} characters with --tensorboard on "
+                                 "Kubernetes, so that the Service name {} fits into {}",
                                  job.name, k_longest_name - (name.size() - job.name.size()), name,
                                  k_longest_name));
   }
@@ -89,10 +89,10 @@ void add_board(const JobSpec& job, const Templates& templates, Plan& plan) {
     return is_within(job.logdir, text_at(mount, "path"));
   });
   if (!is_shared) {
-    plan.notices.push_back(fmt::format("--logdir={}: on none of the job's volumes: TensorBoard's "
-                                       "Pod does not see what ranks write there; mount one with "
-                                       "--data",
-                                       printable(job.logdir)));
+    plan.notices.push_back(
+        fmt::format("--logdir={}: not on a volume of the job, so TensorBoard's Pod cannot see what "
+                    "ranks write there; mount one with --data",
+                    printable(job.logdir)));
   }
   plan.documents.push_back(
       {"tensorboard.yaml", render_document(templates, "tensorboard.yaml", data)});

@@ -40,7 +40,7 @@ json toleration(const std::string& text) {
   std::string taint = text.substr(0, colon);
   if (taint.empty() || (colon != std::string::npos &&
                         std::find(k_effects.begin(), k_effects.end(), effect) == k_effects.end())) {
-    throw UsageError(fmt::format("--toleration={}: KEY[=VALUE][:EFFECT] is expected, EFFECT one of "
+    throw UsageError(fmt::format("--toleration={}: must be KEY[=VALUE][:EFFECT], EFFECT one of "
                                  "NoSchedule, PreferNoSchedule, NoExecute",
                                  printable(text)));
   }
@@ -61,9 +61,9 @@ json spread(const std::string& text) {
     key = k_host_label;
   }
   if (key.empty() || key.find(':') != std::string::npos) {
-    throw UsageError(fmt::format("--topology-spread={}: KEY[:required] is expected, KEY a label of "
-                                 "the nodes, or node",
-                                 printable(text)));
+    throw UsageError(fmt::format(
+        "--topology-spread={}: must be KEY[:required], KEY a label of the nodes, or node",
+        printable(text)));
   }
   return {{"key", key}, {"otherwise", required ? "DoNotSchedule" : "ScheduleAnyway"}};
 }
@@ -74,9 +74,9 @@ void add_topology(const JobSpec& job, bool launcher, json& data) {
   for (const std::string& text : own::topology_spread(job)) {
     json each = spread(text);
     if (own::binpack(job) && each["key"] == k_host_label) {
-      throw UsageError(fmt::format("--binpack: puts the workers on few nodes, and "
-                                   "--topology-spread={} on many: leave one out",
-                                   printable(text)));
+      throw UsageError(fmt::format(
+          "--binpack: puts the workers on few nodes, and --topology-spread={} on many; give one",
+          printable(text)));
     }
     if (!launcher) {
       data["spreads"].push_back(std::move(each));

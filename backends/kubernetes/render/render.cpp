@@ -30,14 +30,14 @@ void check_names(const JobSpec& job, const RoleGroup& group) {
   }
   std::string last = instance_name(pod_owner_name(job, group.name), instances_of(group.roles) - 1);
   if (last.size() > k_longest_host_name) {
-    throw UsageError(fmt::format("--name={}: {} characters at most with {} Pods on Kubernetes, "
+    throw UsageError(fmt::format("--name={}: use at most {} characters with {} Pods on Kubernetes, "
                                  "so that the host name {} fits into {}",
                                  job.name, k_longest_host_name - (last.size() - job.name.size()),
                                  instances_of(group.roles), last, k_longest_host_name));
   }
   if (std::isdigit(static_cast<unsigned char>(job.name[0])) != 0) {
     throw UsageError(fmt::format(
-        "--name={}: on Kubernetes a name begins with a letter, as its Service's must", job.name));
+        "--name={}: must begin with a letter on Kubernetes, as a Service's name must", job.name));
   }
 }
 
@@ -77,7 +77,7 @@ void add_set(const JobSpec& job, const std::vector<Plan::Document>& documents, P
   const json set = jobset_of(job, jobs);
   if (is_trainjob(job)) {
     if (job.ttl_after_finished_ms >= 0) {
-      throw UsageError("--ttl-after-finished: a TrainJob has no such time: use --api=jobset, or "
+      throw UsageError("--ttl-after-finished: a TrainJob does not support it; use --api=jobset, or "
                        "`dtrain prune`");
     }
     add("trainjob.json", trainjob_of(set));
@@ -92,8 +92,7 @@ void add_set(const JobSpec& job, const std::vector<Plan::Document>& documents, P
 Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundings& here) {
   if (job.clean_task_policy == "None") {
     throw UsageError(
-        "--clean-task-policy=None: on Kubernetes what runs is ended with the Job: leave "
-        "it out");
+        "--clean-task-policy=None: Kubernetes ends all Pods of a Job with it; drop it");
   }
   const std::vector<RoleGroup> groups = role_groups(job);
   for (const RoleGroup& group : groups) {
@@ -101,8 +100,8 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundi
   }
   if (groups.size() > 1 && !has_launcher(job) && in_kueue(job) && !has_jobset(job)) {
     throw UsageError(fmt::format(
-        "--queue={}: {} asks for other than the workers and is a Job of its own, which Kueue would "
-        "admit by itself: add --api=jobset, which is admitted whole",
+        "--queue={}: {} requests other resources than the workers and is a Job of its own, which "
+        "Kueue would admit separately; add --api=jobset, which it admits as a whole",
         job.queue, groups[groups[0].name == k_worker_role ? 1 : 0].name));
   }
   Plan plan;
@@ -110,8 +109,8 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundi
   plan.templates = templates;
   plan.secret_env = here.secret_env;
   if (job.clean_task_policy == "All") {
-    plan.notices.emplace_back("--clean-task-policy=All: what has ended stays, with its log, until "
-                              "the Job goes (--ttl-after-finished)");
+    plan.notices.emplace_back("--clean-task-policy=All: ended Pods stay, with their logs, until "
+                              "the Job is deleted (--ttl-after-finished)");
   }
   auto add = [&](const char* name, const json& data) {
     plan.documents.push_back({name, render_document(templates, name, data)});

@@ -13,7 +13,7 @@ using nlohmann::json;
 std::pair<std::string, std::string> key_value(const std::string& text, const char* flag) {
   std::size_t equals = text.find('=');
   if (equals == 0 || equals == std::string::npos) {
-    throw UsageError(fmt::format("{}={}: KEY=VALUE is expected", flag, printable(text)));
+    throw UsageError(fmt::format("{}={}: must be KEY=VALUE", flag, printable(text)));
   }
   return {text.substr(0, equals), text.substr(equals + 1)};
 }

@@ -24,8 +24,7 @@ json share_of(const std::string& source, const std::string& text) {
   const std::string rest = source.substr(k_share.size());
   const std::size_t slash = rest.find('/');
   if (slash == 0 || slash == std::string::npos) {
-    throw UsageError(
-        fmt::format("--data={}: nfs://SERVER/PATH:/PATH is expected", printable(text)));
+    throw UsageError(fmt::format("--data={}: must be nfs://SERVER/PATH:/PATH", printable(text)));
   }
   return {{"server", rest.substr(0, slash)}, {"share", rest.substr(slash)}};
 }
@@ -42,7 +41,7 @@ json csi_volume_of(const std::string& source, const std::string& text) {
       parse_query(std::string_view(rest).substr(std::min(question + 1, rest.size())));
   if (question == 0 || !query) {
     throw UsageError(
-        fmt::format("--data={}: csi://DRIVER[?KEY=VALUE&…]:/PATH is expected", printable(text)));
+        fmt::format("--data={}: must be csi://DRIVER[?KEY=VALUE&…]:/PATH", printable(text)));
   }
   for (const auto& [key, value] : *query) {
     if (key == "fsType") {
@@ -78,10 +77,9 @@ std::string start_folder(const JobSpec& job) {
   }
   if (job.sync_mode.empty()) {
     if (!job.working_dir.empty()) {
-      throw UsageError(
-          fmt::format("--working-dir={}: in a container it counts from /; of code that "
-                      "is brought (--sync-mode, --code) it may be a folder",
-                      printable(job.working_dir)));
+      throw UsageError(fmt::format("--working-dir={}: must be an absolute path in a container, or "
+                                   "a folder of the code with --sync-mode or --code",
+                                   printable(job.working_dir)));
     }
     return "";
   }
@@ -143,7 +141,7 @@ void add_volumes(const JobSpec& job, json& data) {
     const MountText mount = parse_mount("--data-dir", text);
     if (!mount.source.starts_with('/')) {
       throw UsageError(
-          fmt::format("--data-dir={}: a folder of the node counts from /", printable(text)));
+          fmt::format("--data-dir={}: must be an absolute path of the node", printable(text)));
     }
     add("host_paths", mount, {{"host_path", mount.source}});
   }

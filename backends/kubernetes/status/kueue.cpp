@@ -69,7 +69,7 @@ std::string wait_of(const json& workload) {
   }
   for (const json& check : member(workload, "status/admissionChecks")) {
     if (text_at(check, "state") != "Ready") {
-      return fmt::format("it has its quota, and waits for the admission check {}{}{}",
+      return fmt::format("it has quota, and waits for the admission check {}{}{}",
                          text_at(check, "name"), text_at(check, "message").empty() ? "" : ": ",
                          text_at(check, "message"));
     }
@@ -151,8 +151,8 @@ void set_active(ApiClient& api, const JobObjects& objects, bool active) {
       break;
     }
     if (std::chrono::steady_clock::now() > until) {
-      throw EngineError(fmt::format("job {} is in the queue {}, and Kueue has made no Workload of "
-                                    "it in {} s: is its controller running?",
+      throw EngineError(fmt::format("job {} is in the queue {}, but Kueue has created no Workload "
+                                    "for it in {} s; check that its controller runs",
                                     label(objects.job, k_job_label), queue_of(objects),
                                     k_longest_for_workload.count()));
     }

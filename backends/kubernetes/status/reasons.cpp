@@ -72,7 +72,7 @@ std::string container_wait(const json& pod) {
       std::string reason = text_at(status, "state/waiting/reason");
       if (!is_ordinary_wait(reason)) {
         std::string message = text_at(status, "state/waiting/message");
-        return (is_about_image(reason) ? "the image cannot be had: " : "") +
+        return (is_about_image(reason) ? "cannot pull the image: " : "") +
                (message.empty() ? reason : fmt::format("{}: {}", reason, message));
       }
     }
@@ -84,7 +84,7 @@ std::string container_wait(const json& pod) {
 std::string sequence_wait(const json& pod) {
   for (const json& status : member(pod, "status/initContainerStatuses")) {
     if (text_at(status, "name") == k_sequence && member(status, "state").contains("running")) {
-      return "it waits for the roles that --role-sequence starts before it";
+      return "waits for the roles that --role-sequence starts first";
     }
   }
   return {};
@@ -96,7 +96,7 @@ std::string unschedulable(const json& pod) {
     return {};
   }
   const std::string message = text_at(scheduled, "message");
-  constexpr const char* k_no_gang = "the gang does not fit whole yet";
+  constexpr const char* k_no_gang = "the whole gang does not fit yet";
   if (text_at(scheduled, "reason") == k_fits) {
     return k_no_gang;
   }
@@ -108,7 +108,7 @@ std::string unschedulable(const json& pod) {
     kind = "it is held back: "; // SchedulingGated, or another scheduler's words
   } else if (message.find("ersistentvolumeclaim") != std::string::npos ||
              message.find("PersistentVolumeClaim") != std::string::npos) {
-    kind = "a volume is not there: ";
+    kind = "a volume does not exist: ";
   } else if (message.find(k_taken) != std::string::npos) {
     kind = "the cluster is busy: ";
   } else if (message.find(k_unfit) != std::string::npos) {
@@ -169,11 +169,10 @@ std::string silent_node(const JobObjects& objects, const json& pod) {
   for (const json& toleration : member(pod, "spec/tolerations")) {
     if (text_at(toleration, "key") == "node.kubernetes.io/unreachable") {
       const std::int64_t patience = number_at(toleration, "tolerationSeconds", -1);
-      then = patience < 0
-                 ? "; what runs there waits for it to come back"
-                 : fmt::format("; {} s after the cluster gives it up (by default 50 s after "
-                               "its last answer), what runs there is restarted elsewhere",
-                               patience);
+      then = patience < 0 ? "; its Pods wait for the node to come back"
+                          : fmt::format("; its Pods restart elsewhere {} s after the cluster gives "
+                                        "the node up (by default 50 s after its last answer)",
+                                        patience);
     }
   }
   return fmt::format("node {} has not answered for {} s{}", text_at(pod, "spec/nodeName"), seconds,
@@ -215,8 +214,8 @@ std::string why_pending(const JobObjects& objects) {
     reason = latest_event(objects, {text_at(objects.set, "metadata/uid")},
                           {"TrainJobResourcesCreationFailed"});
     if (reason.empty()) {
-      reason =
-          "Kubeflow Trainer has made no JobSet of its TrainJob yet: is its controller running?";
+      reason = "Kubeflow Trainer has created no JobSet for its TrainJob yet; check that its "
+               "controller runs";
     }
   }
   if (reason.empty()) {
@@ -239,7 +238,7 @@ std::string why_pending(const JobObjects& objects) {
       if (reason.find("exceeded quota") != std::string::npos) {
         reason = "the namespace's quota is used up: " + reason;
       } else if (reason.find("failed quota") != std::string::npos) {
-        reason = "the namespace's quota demands that requests and limits be given: " + reason;
+        reason = "the namespace's quota requires resource requests and limits: " + reason;
       }
     }
   }
@@ -254,7 +253,7 @@ std::string why_pending(const JobObjects& objects) {
                                k_tries)
                 : std::string();
       return (event.starts_with("FailedMount") || event.starts_with("FailedAttachVolume")
-                  ? "a volume cannot be mounted: "
+                  ? "cannot mount a volume: "
                   : "") +
              event;
     });

@@ -36,8 +36,7 @@ std::vector<InstanceUsage> instance_usage(ApiClient& api, const JobRef& job) {
       "GET", collection_path("/apis/metrics.k8s.io/v1beta1", job.namespace_name, "pods"),
       {{"labelSelector", selector_of(job.name)}}));
   if (metrics.status == k_not_found || metrics.status == k_unavailable) {
-    throw EngineError("the cluster has no metrics API (metrics.k8s.io), which says what Pods use: "
-                      "have metrics-server installed");
+    throw EngineError("the cluster has no metrics API (metrics.k8s.io); install metrics-server");
   }
   if (!metrics.ok()) {
     api.fail(metrics);

@@ -141,8 +141,8 @@ void WatchedJobs::await_set(const Job& job) {
   const auto until = std::chrono::steady_clock::now() + k_longest_for_set;
   while (find(job) == nullptr) {
     if (std::chrono::steady_clock::now() > until) {
-      throw EngineError(fmt::format("job {}: Kubeflow Trainer has made no JobSet of its TrainJob "
-                                    "in {} s: is its controller running?",
+      throw EngineError(fmt::format("job {}: Kubeflow Trainer has created no JobSet for its "
+                                    "TrainJob in {} s; check that its controller runs",
                                     job.name, k_longest_for_set.count()));
     }
     run(milliseconds(100));

@@ -27,8 +27,8 @@ JobObjects living_job(ApiClient& api, const JobRef& ref) {
   JobObjects objects = read_objects(api, ref);
   const JobSummary summary = summarize(objects);
   if (is_final(summary.phase)) {
-    throw UsageError(fmt::format("job {} has ended ({}): there is nothing to change", ref.name,
-                                 phase_name(summary.phase)));
+    throw UsageError(
+        fmt::format("job {} has already ended ({})", ref.name, phase_name(summary.phase)));
   }
   return objects;
 }
@@ -57,9 +57,9 @@ std::string config_path_of(const JobRef& ref) {
 JobSpec spec_in(const json& config, const JobRef& ref, const char* verb) {
   const std::string text = text_at(config, "data/" + std::string(k_spec_key));
   if (text.empty()) {
-    throw UsageError(fmt::format("job {} keeps no description of itself: it was submitted by an "
-                                 "older dtrain and cannot be {}",
-                                 ref.name, verb));
+    throw UsageError(fmt::format(
+        "job {} has no description, since an older dtrain submitted it; it cannot be {}", ref.name,
+        verb));
   }
   return read_job_yaml(text, fmt::format("ConfigMap {}", ref.name));
 }
@@ -145,18 +145,15 @@ void end_left_over(ApiClient& api, const JobObjects& objects) {
 void scale_job(ApiClient& api, const JobRef& ref, int workers) {
   const JobObjects objects = living_job(api, ref);
   if (!objects.set.is_null()) {
-    throw UsageError(fmt::format("job {} is a JobSet, whose Jobs keep their size: it cannot be "
-                                 "scaled",
-                                 ref.name));
+    throw UsageError(fmt::format("job {} is a JobSet, which cannot be scaled", ref.name));
   }
   const json& job = objects.job;
   const std::string config_path = config_path_of(ref);
   const json config = api.must(api.request("GET", config_path));
   JobSpec spec = spec_in(config, ref, "scaled");
   if (job_roles(spec).back().name != k_worker) {
-    throw UsageError(fmt::format("job {} has other roles behind its workers, whose places would "
-                                 "move: it cannot be scaled",
-                                 ref.name));
+    throw UsageError(
+        fmt::format("job {} has roles ranked after its workers, so it cannot be scaled", ref.name));
   }
   spec.workers = workers;
   const Plan plan = render_plan(resolve(spec), templates_in(config, spec));

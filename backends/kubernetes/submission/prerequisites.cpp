@@ -46,17 +46,17 @@ void require_version(ApiClient& api, const std::string& flag, const char* group,
   const std::vector<std::string> versions = versions_of(api, group);
   if (std::find(versions.begin(), versions.end(), version) == versions.end()) {
     throw UsageError(fmt::format(
-        "{}: the cluster has no {} ({}/{}): have it installed, or {}", flag, what, group, version,
-        flag.starts_with('-') ? "leave the flag out" : "submit a job of another type"));
+        "{}: the cluster has no {} ({}/{}): install it, or {}", flag, what, group, version,
+        flag.starts_with('-') ? "drop the flag" : "submit a job of another type"));
   }
 }
 
 void require_queue(ApiClient& api, const JobSpec& job) {
   const std::vector<std::string> versions = versions_of(api, k_kueue_group);
   if (versions.empty()) {
-    throw UsageError(fmt::format("--queue={}: the cluster has no Kueue ({}), whose queues these "
-                                 "are; Volcano's go with --scheduler=volcano",
-                                 printable(job.queue), k_kueue_group));
+    throw UsageError(fmt::format(
+        "--queue={}: the cluster has no Kueue ({}); for a queue of Volcano add --scheduler=volcano",
+        printable(job.queue), k_kueue_group));
   }
   const ApiResult queue = api.call(api.request(
       "GET", fmt::format("/apis/{}/{}/namespaces/{}/localqueues/{}", k_kueue_group, versions[0],
@@ -73,8 +73,7 @@ void require_volcano_queue(ApiClient& api, const JobSpec& job) {
       api.call(api.request("GET", fmt::format("/apis/{}/{}/queues/{}", k_volcano_group,
                                               k_volcano_version, escape_url(job.queue))));
   if (queue.status == k_not_found && text_at(queue.body, "details/name") == job.queue) {
-    throw UsageError(fmt::format("--queue={}: the cluster has no Queue of Volcano's ({}) of that "
-                                 "name",
+    throw UsageError(fmt::format("--queue={}: Volcano has no Queue ({}) of that name",
                                  printable(job.queue), k_volcano_group));
   }
 }
@@ -85,7 +84,7 @@ void require(ApiClient& api, const std::string& namespace_name, const char* plur
       api.request("GET", fmt::format("/api/v1/namespaces/{}/{}/{}", escape_url(namespace_name),
                                      plural, escape_url(name))));
   if (found.status == k_not_found) {
-    throw UsageError(fmt::format("{}: namespace {} has none of that name", what, namespace_name));
+    throw UsageError(fmt::format("{} of that name in namespace {}", what, namespace_name));
   }
 }
 
@@ -97,8 +96,8 @@ std::vector<std::string> choose_scheduler(ApiClient& api, JobSpec& job) {
     return {"--gang: Volcano starts all instances or none (--scheduler=volcano)"};
   }
   if (!versions_of(api, k_coscheduling_group).empty()) {
-    throw UsageError(fmt::format("--gang: the cluster has coscheduling ({}): name the scheduler "
-                                 "that it is a plugin of (--scheduler=scheduler-plugins-scheduler)",
+    throw UsageError(fmt::format("--gang: the cluster has coscheduling ({}); name its scheduler "
+                                 "(--scheduler=scheduler-plugins-scheduler)",
                                  k_coscheduling_group));
   }
   throw UsageError(
@@ -141,12 +140,11 @@ bool require_objects(ApiClient& api, const Plan& plan) {
   const std::vector<std::string> secrets = read_secrets(plan.job).unknown_secrets;
   for (const std::string& claim : claims) {
     require(api, where, "persistentvolumeclaims", claim,
-            fmt::format("--data={}: no data that is kept here, and no claim", printable(claim)));
+            fmt::format("--data={}: no saved data and no claim", printable(claim)));
   }
   for (const std::string& name : secrets) {
-    require(
-        api, where, "secrets", name,
-        fmt::format("--secret={}: no secret that is kept here, and no Secret", printable(name)));
+    require(api, where, "secrets", name,
+            fmt::format("--secret={}: no saved secret and no Secret", printable(name)));
   }
   const std::vector<Bucket> buckets = buckets_of(plan.job);
   for (const Bucket& bucket : buckets) {

@@ -62,10 +62,9 @@ std::string collection_of(const json& object) {
   std::string version = text_at(object, "apiVersion");
   auto plural = k_plurals.find(kind);
   if (plural == k_plurals.end()) {
-    throw UsageError(fmt::format(
-        "a template makes an object of kind {}, which dtrain does not "
-        "know: Job, JobSet, Service, ConfigMap, Secret, Deployment and PodGroup are known",
-        printable(kind)));
+    throw UsageError(fmt::format("a template makes an object of kind {}; use only Job, JobSet, "
+                                 "Service, ConfigMap, Secret, Deployment and PodGroup",
+                                 printable(kind)));
   }
   return fmt::format("{}/{}/namespaces/{}/{}",
                      version.find('/') == std::string::npos ? "/api" : "/apis", version,
@@ -301,7 +300,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
   report(tell, {.step = SubmitStep::check,
                 .done = true,
                 .text = fmt::format("{} objects for {}{}", objects.size(), api.access().server.url,
-                                    needs ? ", what they need is there" : "")});
+                                    needs ? ", and what they need exists" : "")});
   const bool sends_code = plan.job.sync_mode == k_sync_folder;
   report(tell, {.step = sends_code ? SubmitStep::upload : SubmitStep::create});
   CodeArchive code;
@@ -315,7 +314,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
   const SignalFd signals({SIGINT, SIGTERM, SIGHUP});
   const auto require_wanted = [&signals] {
     if (const int signal = signals.take(); signal != 0) {
-      throw Interrupted("interrupted: nothing was submitted", signal);
+      throw Interrupted("interrupted; nothing was submitted", signal);
     }
   };
   const SubmitSink tell_wanted = [&](const SubmitProgress& progress) {

@@ -78,7 +78,7 @@ Gang::Gang(GangPlan plan, ReadPlan read_plan, Channel& channel, const JobFolder&
 }
 
 void Gang::take_output(RankId process, Stream stream, std::string_view bytes) {
-  for (auto* some : {&ranks_, &leavers_}) {
+  for (auto* some : {&ranks_, &scaled_away_}) {
     for (auto& rank : *some) {
       if (rank.process == process && rank.output) {
         rank.output->take(stream, bytes);
@@ -157,10 +157,10 @@ bool Gang::run_once() {
   state_ = State::running;
   has_run_ = false;
   run_began_ = Clock::now();
-  winding_down_ = host_lost_ = false;
+  deciders_succeeded_ = host_lost_ = false;
   end_deadline_ = partial_deadline_ = write_deadline_ = Clock::time_point::max();
   chief_deadline_ = Clock::time_point::max();
-  unless_chief_.reset();
+  worker_failure_.reset();
   status.cause.reset();
   status.reason.clear();
   while (!has_run_ && state_ == State::running) {
@@ -220,9 +220,9 @@ void Gang::reap() {
       rank_ended(static_cast<std::size_t>(found - ranks_.begin()), ending, by_itself);
       continue;
     }
-    const auto leaver = std::find_if(leavers_.begin(), leavers_.end(), is_it);
-    if (leaver != leavers_.end()) {
-      left(static_cast<std::size_t>(leaver - leavers_.begin()));
+    const auto leaver = std::find_if(scaled_away_.begin(), scaled_away_.end(), is_it);
+    if (leaver != scaled_away_.end()) {
+      scaled_away_ended(static_cast<std::size_t>(leaver - scaled_away_.begin()));
     }
   }
   note_suspects();
@@ -236,9 +236,9 @@ void Gang::reap() {
   if (!any_runs()) {
     end(State::terminating); // What they left.
   } else if (plan_.clean_tasks || !helpers_run()) {
-    wind_down();
+    end_helpers();
   } else {
-    winding_down_ = true;
+    deciders_succeeded_ = true;
   }
 }
 
@@ -250,7 +250,7 @@ void Gang::note_suspects() {
   }
   for (const auto& host : now) {
     if (!suspects_.contains(host)) {
-      tell_ranks_of(host, "does not answer: it is waited for");
+      tell_ranks_of(host, "does not answer; waiting for it");
     }
   }
   for (const auto& host : suspects_) {
@@ -295,7 +295,7 @@ bool Gang::helpers_run() const {
 }
 
 /// Parameter servers have the grace period to end by themselves, once no evaluator is at work.
-void Gang::wind_down() {
+void Gang::end_helpers() {
   bool evaluates = false;
   bool works = false;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -304,14 +304,14 @@ void Gang::wind_down() {
     works = works || (runs && is_waited_for(i));
   }
   if (!works) {
-    winding_down_ = true;
+    deciders_succeeded_ = true;
     end(State::terminating);
     return;
   }
-  if (winding_down_ && (evaluates || !evaluating_)) {
+  if (deciders_succeeded_ && (evaluates || !evaluating_)) {
     return;
   }
-  winding_down_ = true;
+  deciders_succeeded_ = true;
   evaluating_ = evaluates;
   const auto grace = milliseconds(plan_.grace_period_ms);
   end_deadline_ = Clock::now() + (evaluates ? std::max(grace, k_evaluator_patience) : grace);
@@ -338,7 +338,7 @@ void Gang::rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself
                                            : Phase::terminated;
   // Of what was only waiting for the job's end, no ending is the job's failure.
   const bool failed =
-      instance.exit_code != 0 && !winding_down_ && plan_.ranks[rank].role != k_tensorboard;
+      instance.exit_code != 0 && !deciders_succeeded_ && plan_.ranks[rank].role != k_tensorboard;
   if (!dirty_) {
     dirty_ = true;
     write_deadline_ = Clock::now() + k_record_interval;
@@ -380,13 +380,13 @@ void Gang::rank_failed(std::size_t rank, const RankEnding& ending) {
   cause.last_stderr = ranks_[rank].output->log().last_stderr();
   cause.message = text_of(rank, ending, ranked ? fmt::format(" (rank {})", rank) : "");
   if (ranked && !plan_.ranks[rank].decides) {
-    if (!unless_chief_ && !deciders_ended()) {
-      unless_chief_ = std::move(cause);
+    if (!worker_failure_ && !deciders_ended()) {
+      worker_failure_ = std::move(cause);
       chief_deadline_ = Clock::now() + milliseconds(plan_.grace_period_ms);
     }
     return;
   }
-  fail(unless_chief_ ? std::move(*unless_chief_) : std::move(cause)); // The first is the cause.
+  fail(worker_failure_ ? std::move(*worker_failure_) : std::move(cause)); // The first is the cause.
 }
 
 void Gang::fail(FailureCause cause) {
@@ -408,7 +408,7 @@ void Gang::stop(const std::string& reason) {
 
 /// Not where all that decide have succeeded: the job is as good as over.
 void Gang::suspend() {
-  if (winding_down_ || (state_ == State::ended && !pausing_)) {
+  if (deciders_succeeded_ || (state_ == State::ended && !pausing_)) {
     return;
   }
   suspending_ = true;
@@ -456,7 +456,7 @@ void Gang::advance() {
   if (now >= timeout_) {
     timeout_ = Clock::time_point::max();
     auto& status = record_.status;
-    if (!status.cause && !winding_down_) {
+    if (!status.cause && !deciders_succeeded_) {
       status.cause = job_failure(
           status.node, fmt::format("the job ran longer than --running-timeout={}",
                                    format_duration(milliseconds(plan_.running_timeout_ms))));
@@ -473,13 +473,13 @@ void Gang::advance() {
   }
   if (now >= chief_deadline_) {
     chief_deadline_ = Clock::time_point::max();
-    if (state_ == State::running && !winding_down_ && !record_.status.cause) {
-      fail(std::move(*unless_chief_));
+    if (state_ == State::running && !deciders_succeeded_ && !record_.status.cause) {
+      fail(std::move(*worker_failure_));
     }
   }
   if (now >= leave_deadline_) {
     leave_deadline_ = now + k_kill_interval;
-    for (const auto& leaver : leavers_) {
+    for (const auto& leaver : scaled_away_) {
       channel_.signal(leaver.process, SIGKILL);
     }
   }
@@ -505,7 +505,7 @@ void Gang::expect_partial() {
 
 void Gang::flush_partials() {
   partial_deadline_ = Clock::time_point::max();
-  for (auto* some : {&ranks_, &leavers_}) {
+  for (auto* some : {&ranks_, &scaled_away_}) {
     for (auto& rank : *some) {
       if (rank.output && rank.output->log().has_partial()) {
         rank.output->log().flush_partial(time_now());
@@ -525,7 +525,7 @@ void Gang::write_record() {
 }
 
 void Gang::finish_output() {
-  leavers_.clear();
+  scaled_away_.clear();
   for (auto& rank : ranks_) {
     if (rank.output) {
       rank.output->finish();
@@ -537,8 +537,8 @@ void Gang::finish_output() {
 }
 
 bool Gang::any_runs() const {
-  return !leavers_.empty() || std::any_of(ranks_.begin(), ranks_.end(),
-                                          [](const Rank& rank) { return rank.process != 0; });
+  return !scaled_away_.empty() || std::any_of(ranks_.begin(), ranks_.end(),
+                                              [](const Rank& rank) { return rank.process != 0; });
 }
 
 Clock::time_point Gang::next_deadline() const {

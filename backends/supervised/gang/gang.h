@@ -101,7 +101,7 @@ class Gang {
   bool deciders_ended() const;
   bool is_waited_for(std::size_t rank) const;
   bool helpers_run() const;
-  void wind_down();
+  void end_helpers();
   void take_output(RankId process, Stream stream, std::string_view bytes);
   void reap();
   void note_suspects();
@@ -127,7 +127,7 @@ class Gang {
   void follow_plan();
   void add_rank(std::size_t position, const GangRank& planned);
   void remove_rank(std::size_t position);
-  void left(std::size_t leaver);
+  void scaled_away_ended(std::size_t leaver);
   void on_signal();
   void suspend();
   void record_suspended();
@@ -152,9 +152,9 @@ class Gang {
   Fd signals_;
   PollLoop loop_;
   std::vector<Rank> ranks_;
-  std::vector<Rank> leavers_; ///< Of workers that were scaled away and have not ended.
-  GangPlace place_;           ///< Of the run that is on.
-  int restarted_ = 0;         ///< Workers that were restarted by themselves.
+  std::vector<Rank> scaled_away_; ///< Of workers that were scaled away and have not ended.
+  GangPlace place_;               ///< Of the run that is on.
+  int restarted_ = 0;             ///< Workers that were restarted by themselves.
   Backoff backoff_;
   bool host_lost_ = false;         ///< In this run.
   std::set<std::string> suspects_; ///< Hosts that do not answer.
@@ -165,14 +165,15 @@ class Gang {
   std::string token_;
   std::vector<char> block_;
   State state_ = State::running;
-  std::optional<FailureCause> unless_chief_; ///< Of a worker; the job's unless the chief succeeds.
-  bool winding_down_ = false;                ///< All that decide have succeeded.
-  bool evaluating_ = false;                  ///< Winding down waits for an evaluator.
-  bool stopping_ = false;                    ///< Asked to end: no restart, no cause.
-  bool pausing_ = false;                     ///< Between two runs.
-  bool suspending_ = false;                  ///< Asked to end and to be kept.
-  bool plan_changed_ = false;                ///< And was not yet read again.
-  bool dirty_ = false;                       ///< The record differs from what is written.
+  std::optional<FailureCause>
+      worker_failure_;              ///< Of a worker; the job's unless the chief succeeds.
+  bool deciders_succeeded_ = false; ///< All that decide have succeeded.
+  bool evaluating_ = false;         ///< Winding down waits for an evaluator.
+  bool stopping_ = false;           ///< Asked to end: no restart, no cause.
+  bool pausing_ = false;            ///< Between two runs.
+  bool suspending_ = false;         ///< Asked to end and to be kept.
+  bool plan_changed_ = false;       ///< And was not yet read again.
+  bool dirty_ = false;              ///< The record differs from what is written.
   int log_error_ = 0;
   PollLoop::Clock::time_point timeout_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point end_deadline_ = PollLoop::Clock::time_point::max();

@@ -47,8 +47,8 @@ void Gang::take_ranks() {
 
 /// In a run: workers come and go, and all else stays as it is.
 void Gang::follow_plan() {
-  if (!plan_changed_ || !has_run_ || state_ != State::running || winding_down_ ||
-      !leavers_.empty()) {
+  if (!plan_changed_ || !has_run_ || state_ != State::running || deciders_succeeded_ ||
+      !scaled_away_.empty()) {
     return;
   }
   plan_changed_ = false;
@@ -59,7 +59,7 @@ void Gang::follow_plan() {
         remove_rank(i);
       }
     }
-    if (leavers_.empty()) {
+    if (scaled_away_.empty()) {
       channel_.hold_devices(next);
     }
     std::vector<std::size_t> added;
@@ -96,7 +96,7 @@ void Gang::remove_rank(std::size_t position) {
   if (ranks_[position].process != 0) {
     channel_.signal(ranks_[position].process, SIGTERM);
     ranks_[position].instance = plan_.ranks[position].instance;
-    leavers_.push_back(std::move(ranks_[position]));
+    scaled_away_.push_back(std::move(ranks_[position]));
     leave_deadline_ = Clock::now() + std::chrono::milliseconds(plan_.grace_period_ms);
   } else if (ranks_[position].output) {
     channel_.end_leftovers(ranks_[position].last_process, plan_.ranks[position].instance);
@@ -109,11 +109,11 @@ void Gang::remove_rank(std::size_t position) {
 }
 
 /// Its exit is no failure: it was asked to go.
-void Gang::left(std::size_t leaver) {
-  channel_.end_leftovers(leavers_[leaver].last_process, leavers_[leaver].instance);
-  leavers_[leaver].output->finish();
-  leavers_.erase(at(leavers_, leaver));
-  if (leavers_.empty()) {
+void Gang::scaled_away_ended(std::size_t leaver) {
+  channel_.end_leftovers(scaled_away_[leaver].last_process, scaled_away_[leaver].instance);
+  scaled_away_[leaver].output->finish();
+  scaled_away_.erase(at(scaled_away_, leaver));
+  if (scaled_away_.empty()) {
     leave_deadline_ = Clock::time_point::max();
     channel_.hold_devices(plan_);
     follow_plan();

@@ -30,17 +30,16 @@ const TemplateRules& template_rules() {
 
 std::vector<std::string> rank_command(const JobSpec& job, const Surroundings& here) {
   if (job.runs_images_own_program()) {
-    throw UsageError(
-        fmt::format("a volcanojob without a command runs its images' own programs, and "
-                    "the {} backend runs no images: give the command after --",
-                    job.backend));
+    throw UsageError(fmt::format(
+        "the {} backend runs no images, so a volcanojob needs a command: give it after --",
+        job.backend));
   }
   if (!job.runs_bundled_trainer()) {
     return start_command(job);
   }
   if (here.trainer.empty()) {
-    throw Error("the bundled trainer (dtrain-trainer) is not beside dtrain: install it there, name "
-                "it with DTRAIN_TRAINER=PATH, or give a command after --");
+    throw Error("the bundled trainer (dtrain-trainer) is not beside dtrain: install it there, set "
+                "DTRAIN_TRAINER=PATH, or give a command after --");
   }
   std::vector<std::string> command{here.trainer};
   command.insert(command.end(), job.command.begin(), job.command.end());
@@ -59,7 +58,7 @@ std::string read_string(const YAML::Node& node) {
 YAML::Node get(const YAML::Node& map, const char* key) {
   const auto node = map[key];
   if (!node) {
-    throw EngineError(fmt::format("the plan lacks {}", key));
+    throw EngineError(fmt::format("the plan has no {}", key));
   }
   return node;
 }
@@ -137,8 +136,8 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
   plan.notices = std::move(parts.notices);
   const JobType& type = *find_job_type(job.type);
   if (job.tensorboard && here.tensorboard.empty()) {
-    plan.notices.emplace_back("--tensorboard: TensorBoard is not in PATH: the job runs without it "
-                              "(pip install tensorboard)");
+    plan.notices.emplace_back("--tensorboard: TensorBoard is not in PATH, so the job runs without "
+                              "it (pip install tensorboard)");
   } else if (job.tensorboard) {
     GangRank& board = parts.ranks.emplace_back();
     board.instance = instance_name(k_tensorboard, 0);

@@ -25,7 +25,7 @@ std::vector<std::string> wanted_instances(const JobStatus& status, const LogQuer
   }
   if (names.empty() && !query.instance.empty()) {
     const auto last = status.instances.empty() ? "none" : status.instances.back().name;
-    throw NotFound(fmt::format("job {} has no instance {}: its {} instances end with {}",
+    throw NotFound(fmt::format("job {} has no instance {}: it has {} instances, up to {}",
                                status.name, printable(query.instance), status.instances.size(),
                                last));
   }
@@ -88,8 +88,8 @@ void read_job_logs(const JobViewer& viewer, const JobFolder& folder, const JobRe
   const auto names = wanted_instances(record->status, query);
   int restart = record->status.restarts - (query.previous ? 1 : 0);
   if (restart < 0) {
-    throw NotFound(fmt::format("job {} was not restarted: there is no run before this one",
-                               printable(job.name)));
+    throw NotFound(
+        fmt::format("job {} was not restarted, so it has no previous run", printable(job.name)));
   }
   RunFiles files(folder, names, restart, query.tail);
   bool held = false;

@@ -11,8 +11,8 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* k_abandoned = "the job's supervisor is gone: it was killed, or the machine "
-                                    "was restarted";
+constexpr const char* k_abandoned =
+    "the job's supervisor is gone: it was killed, or the machine restarted";
 constexpr const char* k_damaged = "the job's record is damaged";
 
 Time last_known(const JobSummary& job) { return std::max(job.created, job.started); }
@@ -70,7 +70,7 @@ std::optional<JobRecord> JobViewer::record(const JobFolder& folder, const JobRef
   if (record && record->status.reason.empty() && needs_supervisor(record->status.phase) &&
       !is_within_reach(record->owner)) {
     record->status.reason =
-        fmt::format("runs {}: this is what it last wrote down", place_text(record->owner));
+        fmt::format("runs {}; this is its last known state", place_text(record->owner));
   }
   if (!record && folder.read(k_plan_file)) {
     record.emplace();

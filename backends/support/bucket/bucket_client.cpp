@@ -57,8 +57,7 @@ BucketPage read_bucket_page(std::string_view xml) {
                                   ? document.child("ListBucketResult")
                                   : pugi::xml_node();
   if (!list) {
-    throw Error("its store answers with something else than a list of objects: is that an S3 "
-                "endpoint?");
+    throw Error("its store did not answer with an S3 object list; check the endpoint");
   }
   BucketPage page;
   for (const pugi::xml_node object : list.children("Contents")) {
@@ -75,7 +74,7 @@ BucketPage read_bucket_page(std::string_view xml) {
   if (list.child("IsTruncated").text().as_bool()) {
     page.next = list.child_value("NextContinuationToken");
     if (page.next.empty()) {
-      throw Error("its store's list breaks off and does not say how to go on");
+      throw Error("its store's object list is truncated and has no continuation token");
     }
   }
   return page;
@@ -129,7 +128,7 @@ struct BucketClient::Transfer : CurlHandle {
   std::size_t take(std::string_view bytes) {
     if (fetch.object == nullptr || status() != k_ok) {
       if (text.size() + bytes.size() > k_most_text) {
-        problem = "its store's answer does not end";
+        problem = "its store's answer is too long";
         return 0;
       }
       text += bytes;
@@ -138,7 +137,7 @@ struct BucketClient::Transfer : CurlHandle {
     received += static_cast<std::int64_t>(bytes.size());
     *came += static_cast<std::int64_t>(bytes.size());
     if (received > fetch.object->size) {
-      problem = "has more bytes than its store said: it has changed, try again";
+      problem = "is longer than its store said; it has changed, try again";
       return 0;
     }
     if (!write_all(fetch.file, bytes)) {
@@ -201,24 +200,24 @@ void BucketClient::refuse(const Transfer& transfer, CURLcode code) const {
   }
   const long status = transfer.status();
   if (code == CURLE_OK && status == k_ok) {
-    throw Error(fmt::format("{}: has fewer bytes than its store said: try again", what));
+    throw Error(fmt::format("{}: is shorter than its store said; try again", what));
   }
   if (code != CURLE_OK) {
-    throw EngineError(fmt::format("{}: its store at {} cannot be reached: {}", what, server_.url,
+    throw EngineError(fmt::format("{}: cannot reach its store at {}: {}", what, server_.url,
                                   printable(transfer.words(code))));
   }
   const std::string said = read_bucket_error(transfer.text);
   if (transfer.fetch.object != nullptr &&
       (status == k_precondition_failed || status == k_not_found)) {
-    throw Error(fmt::format("{}: has changed since the bucket was listed: try again", what));
+    throw Error(fmt::format("{}: has changed since the bucket was listed; try again", what));
   }
   const bool is_access = status == k_forbidden || status == k_unauthorized;
   throw UsageError(fmt::format(
       "{}: its store refuses: {}{}", what, said.empty() ? fmt::format("HTTP {}", status) : said,
       !is_access         ? ""
-      : keys_.id.empty() ? "; it needs keys: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the "
+      : keys_.id.empty() ? "; give keys: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the "
                            "environment, or --credentials-file of 'dtrain data add'"
-                         : "; are the keys right, and may they read it?"));
+                         : "; check the keys and their permission to read"));
 }
 
 CURLcode BucketClient::perform(Transfer& transfer, const std::function<void()>& tell) {

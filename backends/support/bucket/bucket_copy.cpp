@@ -120,7 +120,7 @@ class BucketCopy::Delivery {
     }
     const auto room = static_cast<std::int64_t>(disk.f_bavail * disk.f_frsize);
     if (needed > room) {
-      throw Error(fmt::format("{}: {} are to be copied, {} has room for {}",
+      throw Error(fmt::format("{}: {} to copy, but {} has room for only {}",
                               printable(copy_.client_.bucket().shown()), bytes_text(needed),
                               printable(folder_.string()), bytes_text(room)));
     }
@@ -187,8 +187,8 @@ std::string path_of_key(const Bucket& bucket, const std::string& key) {
     begin = end + 1;
   }
   if (!is_path) {
-    throw Error(fmt::format("{}: its object '{}' cannot be a file", printable(bucket.shown()),
-                            printable(key)));
+    throw Error(fmt::format("{}: its object '{}' cannot be stored as a file",
+                            printable(bucket.shown()), printable(key)));
   }
   return path;
 }
@@ -196,7 +196,7 @@ std::string path_of_key(const Bucket& bucket, const std::string& key) {
 namespace {
 
 [[noreturn]] void throw_empty(const Bucket& bucket) {
-  throw UsageError(fmt::format("{}: there is nothing in it", printable(bucket.shown())));
+  throw UsageError(fmt::format("{}: no objects found", printable(bucket.shown())));
 }
 
 } // namespace

@@ -30,8 +30,7 @@ std::string git_token(const JobSpec& job) {
   std::ifstream file(job.sync_token_file);
   std::string token;
   if (!std::getline(file, token) || token.empty()) {
-    throw UsageError(
-        fmt::format("--sync-token-file={}: holds no token", printable(job.sync_token_file)));
+    throw UsageError(fmt::format("--sync-token-file={}: is empty", printable(job.sync_token_file)));
   }
   return token;
 }
@@ -140,7 +139,7 @@ std::string bring_git(const JobSpec& job, const std::string& folder) {
       const char* hint = !is_access      ? ""
                          : token.empty() ? "; a private repository needs a token in "
                                            "DTRAIN_GIT_TOKEN, or --sync-token-file"
-                                         : "; is the token right, and --sync-user?";
+                                         : "; check the token and --sync-user";
       throw UsageError(fmt::format("--sync-source={}: {}{}", printable(job.sync_source),
                                    printable(error), hint));
     }

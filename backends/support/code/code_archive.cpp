@@ -159,8 +159,8 @@ CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, cons
   const auto require_room = [&] {
     if (archive.packed_bytes > most_bytes) {
       throw UsageError(fmt::format(
-          "--sync-source={}: {} in {} file{} are more than {} when packed: leave out by "
-          ".dtrainignore what the ranks don't need, or use --sync-mode=git, --data, or the image",
+          "--sync-source={}: {} in {} file{} exceed {} when packed: list what the ranks do not "
+          "need in .dtrainignore, or use --sync-mode=git, --data, or the image",
           printable(source), bytes_text(archive.bytes), archive.files,
           archive.files == 1 ? "" : "s", bytes_text(most_bytes)));
     }

@@ -135,7 +135,7 @@ void ReceivedFiles::begin(const TarEntry& entry) {
   using Kind = TarEntry::Kind;
   if (entry.path.empty()) {
     if (entry.kind != Kind::folder || !only_.empty()) {
-      throw EngineError("what came is no archive that can be unpacked: an entry without a name");
+      throw EngineError("bad archive: an entry without a name");
     }
     is_folder_ = true;
     folder_modes_.emplace_back("", entry.mode);
@@ -143,7 +143,7 @@ void ReceivedFiles::begin(const TarEntry& entry) {
   }
   if (!is_folder_) { // One file.
     if (!only_.empty() || entry.kind != Kind::file || entry.path.find('/') != std::string::npos) {
-      throw EngineError("what came is no archive that can be unpacked: more than the file");
+      throw EngineError("bad archive: more than the file");
     }
     only_ = entry.path;
   }
@@ -239,10 +239,11 @@ void ReceivedFiles::join(int from, const std::string& from_name, int to, const s
   if (is_there(to, to_name) && is_folder_at(from, from_name) != is_folder_at(to, to_name)) {
     throw UsageError(
         is_folder_at(to, to_name)
-            ? fmt::format("{}: a folder is there, and a file was to be: move it away",
+            ? fmt::format("{}: is a folder, and a file of that name is being copied: move it away",
                           printable(shown))
-            : fmt::format("{}: it is there and no folder, as it was to be: move it away",
-                          printable(shown)));
+            : fmt::format(
+                  "{}: is not a folder, and a folder of that name is being copied: move it away",
+                  printable(shown)));
   }
   if (!checks_only && renameat(from, from_name.c_str(), to, to_name.c_str()) != 0) {
     throw Error(fmt::format("{}: cannot be written: {}", printable(shown), errno_text()));
@@ -252,7 +253,7 @@ void ReceivedFiles::join(int from, const std::string& from_name, int to, const s
 void ReceivedFiles::place() {
   end_file();
   if (!reader_.ended() || (!is_folder_ && only_.empty())) {
-    throw EngineError("the copy broke off: nothing was kept; try again");
+    throw EngineError("the copy was interrupted and nothing was kept; try again");
   }
   make_links();
   const int from = is_folder_ ? folder_.get() : own_.get();

@@ -17,7 +17,7 @@ constexpr std::int64_t k_longest_text = 1 << 20;
 constexpr std::int64_t k_largest = std::int64_t{1} << 60;
 
 [[noreturn]] void refuse(std::string_view why) {
-  throw EngineError(fmt::format("what came is no archive that can be unpacked: {}", why));
+  throw EngineError(fmt::format("bad archive: {}", why));
 }
 
 /// Up to the first NUL.
@@ -47,7 +47,7 @@ std::int64_t number_at(std::string_view block, std::size_t at, std::size_t lengt
   digits = digits.substr(0, digits.find(' '));
   const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), value, 8);
   if (!digits.empty() && (end.ec != std::errc() || end.ptr != digits.data() + digits.size())) {
-    refuse("a number that is none");
+    refuse("an invalid number");
   }
   return value;
 }
@@ -222,7 +222,7 @@ void TarReader::read_pax(std::string_view text) {
       const auto read = std::from_chars(value.data(), value.data() + value.size(), long_size_);
       if (read.ec != std::errc() || read.ptr != value.data() + value.size() || long_size_ < 0 ||
           long_size_ > k_largest) {
-        refuse("a size that is none");
+        refuse("an invalid size");
       }
     } else if (key.starts_with("GNU.sparse.")) {
       refuse("a sparse file");

@@ -116,7 +116,7 @@ void LogFile::flush(Time now) {
   if (lost_lines_ > 0) {
     std::string note;
     append_log_entry(note, std::max(time_, now), true, true,
-                     fmt::format("dtrain: {} lines are missing here: {}", lost_lines_,
+                     fmt::format("dtrain: {} log lines were lost here: {}", lost_lines_,
                                  errno_text(first_error_)));
     buffer_.insert(0, note);
     buffered_whole_ += note.size();
@@ -158,8 +158,8 @@ void LogFile::drop_oldest() {
   }
   limit_ = 0; // Once is enough to say so.
   append(Stream::err, true,
-         fmt::format("dtrain: this log grows beyond --log-limit: the file system cannot give back "
-                     "a file's begin: {}",
+         fmt::format("dtrain: this log grows beyond --log-limit: the file system cannot drop the "
+                     "start of a file: {}",
                      errno_text()));
 }
 

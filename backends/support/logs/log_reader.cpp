@@ -24,8 +24,8 @@ constexpr std::size_t k_longest_entry = std::size_t{1} << 20U;
 LogReader::LogReader(Fd file, std::string instance)
     : file_(std::move(file)), instance_(std::move(instance)) {
   if (const auto dropped = begin(); dropped > 0) {
-    note_ =
-        fmt::format("dtrain: the first {} of this log are gone (--log-limit)", bytes_text(dropped));
+    note_ = fmt::format("dtrain: the first {} of this log were dropped (--log-limit)",
+                        bytes_text(dropped));
     lseek(file_.get(), dropped - 1, SEEK_SET); // What comes is the rest of an entry, if not whole.
   }
 }

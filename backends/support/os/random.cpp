@@ -12,7 +12,7 @@ namespace dtrain {
 
 void fill_random(std::span<unsigned char> bytes) {
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw EngineError(fmt::format("no random numbers: {}", errno_text()));
+    throw EngineError(fmt::format("cannot get random numbers: {}", errno_text()));
   }
 }
 

@@ -10,12 +10,12 @@ namespace dtrain {
 
 RawTerminal::RawTerminal(int fd) : fd_(fd) {
   if (tcgetattr(fd_, &before_) != 0) {
-    throw Error(fmt::format("the terminal cannot be set: {}", errno_text()));
+    throw Error(fmt::format("cannot set the terminal: {}", errno_text()));
   }
   termios raw = before_;
   cfmakeraw(&raw);
   if (tcsetattr(fd_, TCSANOW, &raw) != 0) {
-    throw Error(fmt::format("the terminal cannot be set: {}", errno_text()));
+    throw Error(fmt::format("cannot set the terminal: {}", errno_text()));
   }
 }
 

@@ -14,7 +14,7 @@ SharedLibrary::SharedLibrary(std::string name, const std::string& to, const std:
     : name_(std::move(name)), handle_(dlopen(name_.c_str(), RTLD_NOW | RTLD_LOCAL)) {
   if (handle_ == nullptr) {
     throw EngineError(
-        fmt::format("{} is needed {} and cannot be loaded ({}); {}", name_, to, dlerror(), hint));
+        fmt::format("cannot load {}, needed {} ({}); {}", name_, to, dlerror(), hint));
   }
 }
 

@@ -20,7 +20,7 @@ SignalFd::SignalFd(std::initializer_list<int> signals) {
   }
   fd_ = Fd(signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) {
-    throw EngineError(fmt::format("signals cannot be waited for: {}", errno_text()));
+    throw EngineError(fmt::format("cannot wait for signals: {}", errno_text()));
   }
   sigprocmask(SIG_BLOCK, &wanted, &before_);
   struct sigaction ignore {};

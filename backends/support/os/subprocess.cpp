@@ -33,7 +33,7 @@ constexpr std::size_t k_pipe_bytes = 65536; ///< A pipe's capacity.
 Fd input_file(const std::string& bytes) {
   Fd file(memfd_create("stdin", MFD_CLOEXEC));
   if (!file || !write_all(file.get(), bytes) || lseek(file.get(), 0, SEEK_SET) != 0) {
-    throw EngineError(fmt::format("no room for a program's input: {}", errno_text()));
+    throw EngineError(fmt::format("cannot buffer a program's input: {}", errno_text()));
   }
   return file;
 }
@@ -42,7 +42,7 @@ Fd input_file(const std::string& bytes) {
 std::pair<Fd, Fd> feeding_ends() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    throw EngineError(fmt::format("no descriptors for a program's input: {}", errno_text()));
+    throw EngineError(fmt::format("cannot make a pipe for a program's input: {}", errno_text()));
   }
   return {Fd(ends[0]), Fd(ends[1])};
 }

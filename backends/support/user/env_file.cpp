@@ -63,7 +63,7 @@ std::vector<std::string> read_env_file(const std::string& flag, const std::strin
       value = value.substr(1, value.size() - 2);
     }
     if (value.size() + key.size() >= k_longest || value.find('\0') != std::string::npos) {
-      throw UsageError(fmt::format("{}={}: the value in line {} is too long, or no text", flag,
+      throw UsageError(fmt::format("{}={}: the value in line {} is too long or not text", flag,
                                    printable(path), number));
     }
     entries.push_back(fmt::format("{}={}", key, value));

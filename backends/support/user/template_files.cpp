@@ -44,7 +44,7 @@ std::string read_text(const fs::path& path) {
   text.resize(have);
   if (!is_utf8(text) || text.find('\0') != std::string::npos) {
     throw UsageError(
-        fmt::format("template {}: holds bytes that are not text", printable(path.string())));
+        fmt::format("template {}: has bytes that are not UTF-8 text", printable(path.string())));
   }
   return text;
 }
@@ -65,10 +65,10 @@ void add_file(const fs::path& path, const std::string& backend, Templates& templ
   const std::string name = backend + "/" + path.filename().string();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
     const auto near = nearest(name, known);
-    throw UsageError(fmt::format("template {}: jobs of the {} backend have no {}; {}",
+    throw UsageError(fmt::format("template {}: the {} backend has no template {}; {}",
                                  printable(path.string()), backend, printable(name),
                                  near ? fmt::format("did you mean {}?", *near)
-                                      : fmt::format("they have {}", fmt::join(known, ", "))));
+                                      : fmt::format("it has {}", fmt::join(known, ", "))));
   }
   templates.own[name] = {path.string(), read_text(path)};
 }

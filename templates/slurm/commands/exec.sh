@@ -17,9 +17,9 @@ exec srun --jobid="$id" --overlap $shares --nodes=1 --ntasks=1 --nodelist="$node
 shift
 until [ "$(tail -n 1 "$file" 2>/dev/null)" = "# all" ]; do
   tries=$((tries + 1))
-  [ "$tries" -lt 300 ] || { echo "dtrain: $file is not there: do the nodes share it?" >&2; exit 1; }
+  [ "$tries" -lt 300 ] || { echo "dtrain: no file $file: the nodes must share that folder" >&2; exit 1; }
   sleep 0.1
 done
 . "$file"
-cd "$PWD" 2>/dev/null || echo "dtrain: $PWD is gone: runs in $(pwd -P) instead" >&2
+cd "$PWD" 2>/dev/null || echo "dtrain: $PWD is gone; running in $(pwd -P) instead" >&2
 exec "$@"' dtrain "$file" "$@"

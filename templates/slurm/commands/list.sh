@@ -3,7 +3,7 @@
 # (squeue's FORMAT); of those that it has forgotten, and that left no end, what its accounting says.
 cd "$XDG_STATE_HOME/dtrain/slurm" 2>/dev/null || exit 0
 [ -O . ] || {
-  echo "$PWD is $(stat --format=%U .)'s: list their jobs as them, or set HOME or XDG_STATE_HOME to your own" >&2
+  echo "$PWD belongs to $(stat --format=%U .): list jobs as that user, or set HOME or XDG_STATE_HOME to your own folder" >&2
   exit 1
 }
 records=$(

@@ -21,7 +21,7 @@ for id in $runs; do
     scontrol requeuehold "$id" || exit
   else
     said=$(scontrol suspend "$id" 2>&1) || {
-      echo "$said: job $id is running, and only Slurm's operators may suspend a job that cannot be requeued (submit it with --preemptible)" >&2
+      echo "$said: only a Slurm operator may suspend the running job $id, since it cannot be requeued (submit it with --preemptible)" >&2
       exit 1
     }
   fi

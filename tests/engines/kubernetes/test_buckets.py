@@ -103,7 +103,7 @@ def test_a_bucket_that_refuses_us_is_said_before_anything_is_made(kube, cluster,
     for dry in [], ["--dry-run=server"]:
         result = kube.dtrain("submit", "--name=nobucket", *flags, *dry, "--", "true", env=KEYS,
                              expect=EXIT_USAGE)
-        assert "s3://pics/none: there is nothing in it" in result.err
+        assert "s3://pics/none: no objects found" in result.err
     assert "nobucket" not in cluster.kubectl("get", "jobs,services,configmaps,secrets")
 
 

@@ -121,7 +121,7 @@ def test_wait_and_logs_say_why_nothing_runs(kube):
         process = kube.start([kube.dtrain_path, *command], text=True)
         try:
             line = process.stderr.readline()
-            assert "job/stuck waits: worker-0: the image cannot be had: ErrImageNeverPull" in line
+            assert "job/stuck waits: worker-0: cannot pull the image: ErrImageNeverPull" in line
         finally:
             process.kill()
             process.communicate()

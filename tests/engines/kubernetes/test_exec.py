@@ -138,7 +138,7 @@ def test_exec_where_nothing_runs_is_one_line(kube, job):
     kube.submit("waits", "true", flags=["--image=localhost/none:1", "--image-pull-policy=Never"])
     result = kube.dtrain("exec", "waits", "--", "true", expect=EXIT_ENGINE)
     assert "worker-0 of job waits is not running" in result.err and result.err.count("\n") == 1
-    until(lambda: "not running (worker-0: the image cannot be had: ErrImageNeverPull" in
+    until(lambda: "not running (worker-0: cannot pull the image: ErrImageNeverPull" in
           kube.dtrain("exec", "waits", "--", "true", expect=EXIT_ENGINE).err, "why")
     result = kube.dtrain("exec", job, "-i", "worker-7", "--", "true", expect=EXIT_NOT_FOUND)
     assert "no instance 'worker-7'" in result.err and result.err.count("\n") == 1

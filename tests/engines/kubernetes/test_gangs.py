@@ -57,7 +57,7 @@ def test_a_queue_that_volcano_does_not_have_is_refused(kube, cluster):
     flags = [BUSYBOX, "--scheduler=volcano", "--queue=nobody"]
     with installed(cluster, VOLCANO), installed(cluster, VOLCANO_QUEUE):
         result = kube.submit("noqueue", "true", flags=flags, expect=EXIT_USAGE)
-        assert "--queue=nobody: the cluster has no Queue of Volcano's" in result.err
+        assert "--queue=nobody: Volcano has no Queue" in result.err
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(
             {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue",
              "metadata": {"name": "nobody"}, "spec": {"weight": 1}}))

@@ -74,8 +74,8 @@ def test_arguments_and_environment_arrive_byte_exact(kube):
 
 @pytest.mark.parametrize("flags, words", [
     (["--image=localhost/none:1", "--image-pull-policy=Never"],
-     "the image cannot be had: ErrImageNeverPull"),
-    (["--image=172.30.0.1:9/none:1"], "the image cannot be had: ErrImagePull"),
+     "cannot pull the image: ErrImageNeverPull"),
+    (["--image=172.30.0.1:9/none:1"], "cannot pull the image: ErrImagePull"),
     ([BUSYBOX, "--gpus=9"], "no node matches: Unschedulable: 0/2 nodes are available: "
      "2 Insufficient nvidia.com/gpu."),
     ([BUSYBOX, "--selector=zone=moon"], "no node matches: Unschedulable: 0/2 nodes are available: "
@@ -204,7 +204,7 @@ def test_the_smallest_role_suffices(kube, cluster):
         assert "least" in kube.dtrain("list", env=env).out
         # Who may not look for a claim learns from the reason that there is none.
         kube.dtrain("submit", "--name=leasts", BUSYBOX, "--data=none:/data", "--", "true", env=env)
-        until(lambda: 'a volume is not there: Unschedulable: 0/2 nodes are available: '
+        until(lambda: 'a volume does not exist: Unschedulable: 0/2 nodes are available: '
               'persistentvolumeclaim "none" not found' in kube.dtrain("explain", "leasts",
                                                                       env=env).out, "why")
         kube.dtrain("delete", "least", env=env)

@@ -70,7 +70,7 @@ def test_who_waits_for_a_role_says_so(kube):
     kube.dtrain("submit", "tfjob", "--name=behind", BUSYBOX, "--ps=1", "--role-sequence=Worker",
                 "--", "sh", "-c", "sleep 5; [ $ROLE_NAME = worker ]")
     states = kube.dtrain("get", "behind", "-w", "-o", "json").out  # All that it was, to its end.
-    assert "ps-0: it waits for the roles that --role-sequence starts before it" in states
+    assert "ps-0: waits for the roles that --role-sequence starts first" in states
     kube.wait_for_end("behind", 0)
 
 
@@ -176,6 +176,6 @@ case $2 in alone-worker*) [ "$(grep -c worker {kube.folder}/asked)" -le 5 ] ;; e
         fake.chmod(0o755)
     result = kube.run(["sh", script], env={"PATH": f"{fakes}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"},
                       expect=-signal.SIGTERM)
-    assert "no rank has been there for 5 minutes" in result.err
+    assert "no rank has had an address for 5 minutes" in result.err
     asked = (kube.folder / "asked").read_text().split()
     assert asked.count("kubernetes.default.svc") == 30 and len(asked) >= 60

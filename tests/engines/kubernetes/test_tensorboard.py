@@ -85,7 +85,7 @@ def test_the_port_can_be_chosen_and_one_that_is_taken_is_refused(kube, board, fo
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = kube.dtrain("tensorboard", board, f"--port={port}", expect=EXIT_ENGINE)
-        assert f"port {port} of 127.0.0.1 cannot be had" in result.err
+        assert f"cannot listen on port {port} of 127.0.0.1" in result.err
     _, url = forward(board, f"--port={port}")
     assert url == f"http://127.0.0.1:{port}"
     kube.dtrain("tensorboard", board, "--port=65536", expect=EXIT_USAGE)
@@ -129,7 +129,7 @@ def test_a_tensorboard_that_cannot_run_is_named_and_holds_no_job_up(kube, cluste
 def test_a_logdir_that_nobody_shares_is_said(kube):
     result = kube.dtrain("submit", "--name=alone", BUSYBOX, "--tensorboard", "--dry-run=client",
                          "--", "true")
-    assert "--logdir=/training_logs: on none of the job's volumes" in result.err
+    assert "--logdir=/training_logs: not on a volume of the job" in result.err
     [line] = [line for line in result.out.splitlines() if '"tensorboard", ' in line]
     assert json.loads(line.split("command: ")[1])[1] == "--logdir=/training_logs"
     kube.dtrain("submit", "--name=alone", BUSYBOX, "--tensorboard", "--dry-run=server", "--",
@@ -141,4 +141,4 @@ def test_a_logdir_that_nobody_shares_is_said(kube):
     assert "--logdir" not in result.err
     result = kube.dtrain("submit", f"--name={'a' * 52}", BUSYBOX, "--tensorboard", "--dry-run",
                          "--", "true", expect=EXIT_USAGE)
-    assert "51 characters at most with --tensorboard" in result.err
+    assert "at most 51 characters with --tensorboard" in result.err

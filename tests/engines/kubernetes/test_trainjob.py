@@ -63,8 +63,8 @@ def test_a_trainjob_that_has_no_jobset_yet_is_listed_and_says_so(trainer, cluste
         assert (row["name"], row["status"], row["requestGPUs"]) == ("tjearly", "PENDING", 2)
         job = trainer.get("tjearly")
         assert (job["status"], job["reason"]) == (
-            "PENDING", "Kubeflow Trainer has made no JobSet of its TrainJob yet: is its controller "
-            "running?")
+            "PENDING", "Kubeflow Trainer has created no JobSet for its TrainJob yet; check that its "
+            "controller runs")
         assert [i["name"] for i in job["instances"]] == ["worker-0", "worker-1"]
     finally:
         cluster.run("resume-trainjob")

@@ -86,7 +86,7 @@ def test_where_slurmdbd_is_down_jobs_are_found_and_it_is_said(slurm, slurm_clust
         noted.rename(f"{noted}.away")
         job = slurm.get("failed")
         assert job["status"] == "FAILED"
-        assert "accounting does not answer" in job["reason"]
+        assert "accounting database does not answer" in job["reason"]
         assert "slurmdbd" in job["reason"] or "refused" in job["reason"]
         assert slurm.dtrain("list", "-o", "name").out == "job/failed\n"
         slurm.submit("next", "echo", "ran")

@@ -64,7 +64,7 @@ def test_an_array_of_a_thousand_tasks_is_one_sbatch(slurm, slurm_cluster):
     slurm.submit("wide", "sleep", "600", flags=["--array=0-999%2", "--gpus=1"],
                  env={"PATH": f"{tools}:{slurm.env['PATH']}"})
     assert (tools / "calls").read_text() == "called\n"
-    until(lambda: "2 run, 998 wait" in slurm.get("wide")["reason"], "two run, as they may")
+    until(lambda: "2 running, 998 waiting" in slurm.get("wide")["reason"], "two run, as they may")
     job = slurm.get("wide")
     assert len(job["instances"]) == 1000 and job["status"] == "RUNNING"
     assert (job["requestGPUs"], job["allocatedGPUs"]) == (1000, 2)

@@ -57,7 +57,7 @@ def test_a_job_of_another_user_is_named_as_theirs_and_left_alone(slurm, other):
         for state in {}, {"XDG_STATE_HOME": str(slurm.state)}:
             result = other(*words, **state)
             assert (result.returncode, result.stdout) == (EXIT_ENGINE, ""), (words, result)
-            assert f"Slurm's job {number} of that name is {me}'s" in result.stderr, (words, result)
+            assert f"Slurm job {number} of that name belongs to {me}" in result.stderr, (words, result)
             assert result.stderr.count("\n") == 1
     assert slurm.running("theirs")["restarts"] == 0
     assert other("list", "-o", "name").stdout == ""

@@ -97,7 +97,7 @@ def test_a_rank_with_one_gpu_sees_its_node_s_and_picks_its_own_by_local_rank(slu
         assert len(reached) == 3
     refused = slurm.submit("steps", "true", expect=EXIT_USAGE,
                            flags=["--workers=2", "--ps=1", "--gpus=1", "--gpus-visible=node"])
-    assert refused.err.count("\n") == 1 and "leave it out" in refused.err
+    assert refused.err.count("\n") == 1 and "drop it" in refused.err
 
 
 def test_a_node_whose_gpu_is_faulty_is_named_before_the_command_starts(slurm):
@@ -106,7 +106,7 @@ def test_a_node_whose_gpu_is_faulty_is_named_before_the_command_starts(slurm):
     flags = ["--workers=2", "--gpus=1"]
     slurm.submit("ill", "echo", "ran", flags=flags)
     cause = slurm.wait_for_end("ill", EXIT_JOB_FAILED)["cause"]
-    assert "has a faulty GPU" in cause["lastStderr"][-1] and ": 1, NVIDIA H100, 3, No, No, [N/A]; " in cause["lastStderr"][-1]
+    assert "has a faulty GPU" in cause["lastStderr"][-1] and ": 1, NVIDIA H100, 3, No, No, [N/A] (" in cause["lastStderr"][-1]
     assert "ran" not in slurm.lines("ill")
     slurm.submit("any", "echo", "ran", flags=[*flags, "--check-gpus=off"])
     slurm.wait_for_end("any", 0)
@@ -540,4 +540,4 @@ def test_a_job_whose_nodes_slurm_never_tells_fails_and_says_so(slurm):
     slurm.stand_in("sleep", "exec /usr/bin/sleep 0.01")  # Between two questions.
     slurm.submit("lost", "true")
     cause = slurm.wait_for_end("lost", EXIT_JOB_FAILED)["cause"]
-    assert "does not say where the job's nodes are" in cause["lastStderr"][-1]
+    assert "cannot look up the job's nodes" in cause["lastStderr"][-1]

@@ -11,7 +11,7 @@ FORGOTTEN = "slurm_load_jobs error: Invalid job id specified"
 # FATE: (status, words of its reason or cause) by squeue, and by what knows it later.
 REPORTED_NOTHING = ("FAILED", "reported nothing on node1")
 LATER = {
-    "timeout": ("FAILED", "ran into its time limit"),
+    "timeout": ("FAILED", "reached its time limit"),
     "completed": ("SUCCEEDED", "reported nothing"),
     "failed": ("FAILED", "exit code 5"),
     "killed": ("FAILED", "ended by signal 9"),
@@ -24,8 +24,8 @@ NOW = {
     **LATER,
     "failed": ("FAILED", "its script failed (NonZeroExitCode)"),  # squeue has no exit codes.
     "killed": REPORTED_NOTHING,
-    "running": ("PENDING", "its ranks are being started"),
-    "array": ("PENDING", "of its tasks 4 wait"),
+    "running": ("PENDING", "its ranks are starting"),
+    "array": ("PENDING", "tasks: 4 waiting"),
     "held": ("SUSPENDED", "is held: dtrain resume"),
     "waiting": ("PENDING", "waits for nodes to become free (Resources)"),
 }

@@ -307,7 +307,7 @@ def test_a_host_gives_out_the_gpus_that_a_login_is_shown(start, home, said, devi
     agent.say(f"claim 1 {count}")
     until(lambda: agent.hear().frames, "the agent answers")
     assert agent.frames[0] == (("gpus", 1, devices.encode()) if devices else
-                               ("lacks", 1, b"1 free GPUs: 0 of its 0 are free"))
+                               ("lacks", 1, b"lacks 1 free GPUs: 0 of its 0 are free"))
 
 
 @pytest.mark.skipif(not CAN_MOUNT, reason="the kernel lets nobody mount here")
@@ -327,12 +327,12 @@ def test_a_gpu_is_one_whether_a_job_names_it_by_its_index_or_its_uuid(start, hom
     other.say("claim 1 2")
     other.say("claim 1 1")
     until(lambda: len(other.hear().frames) == 2, "the agent answers")
-    assert other.frames[0] == ("lacks", 1, b"2 free GPUs: 1 of its 2 are free")
+    assert other.frames[0] == ("lacks", 1, b"lacks 2 free GPUs: 1 of its 2 are free")
     assert other.frames[1] == ("gpus", 1, b"GPU-bb-2")
     home.env["CUDA_VISIBLE_DEVICES"] = "1"
     words = [home.dtrain_path, "submit", "-b", "local", "--gpus=1", "--", "true"]
     local = subprocess.run([*under, *words], env=home.env, capture_output=True, text=True)
-    assert "1 of 1 GPUs are in use by other jobs too" in local.stderr
+    assert "1 of 1 GPUs are shared with other jobs" in local.stderr
 
 
 def test_a_registry_that_cannot_be_written_is_said_and_stops_no_rank(start, home):

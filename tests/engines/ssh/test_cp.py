@@ -43,7 +43,7 @@ def test_a_host_that_cannot_copy_is_said_in_a_line_and_nothing_is_kept(ssh, ssh_
     ssh.wait("wrote")
     here = ssh_home.folder / "here"
     here.mkdir()
-    cases = [('/bin/tar "$@" | head -c 700000', "broke off"),
+    cases = [('/bin/tar "$@" | head -c 700000', "was interrupted"),
              ('/bin/tar "$@"; echo "tar: ./weights: Cannot open: Permission denied" >&2; exit 2',
               "Permission denied"),
              ('/bin/tar "$@" | head -c 700000; kill -9 $PPID', "host3")]

@@ -49,8 +49,8 @@ def test_ways_between_hosts_are_tried_on_the_interface_that_is_named(ssh, ssh_ho
 
 @pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("first, second, why", [
-    ("127.9.9.1", "127.9.9.2", "has the address 127.9.9.1, at which host2 reaches only itself"),
-    ("10.98.0.1", "10.98.0.1", "has the address 10.98.0.1, which host2 has too")])
+    ("127.9.9.1", "127.9.9.2", "has the loopback address 127.9.9.1, which host2 cannot reach"),
+    ("10.98.0.1", "10.98.0.1", "has the same address 10.98.0.1 as host2")])
 def test_an_address_at_which_another_host_reaches_itself_is_said(ssh, ssh_hosts, first, second, why):
     """As of a host's own name that Debian has at 127.0.1.1, or of a bridge for containers."""
     with contextlib.ExitStack() as undo:
@@ -72,8 +72,8 @@ def test_a_disk_that_cannot_be_written_is_said(ssh, ssh_hosts):
     state = f"{ssh_hosts.folder}/home3/.local/state"
     with ssh_hosts.mounts("host3", f"mkdir -p {state} && mount --bind {state} {state} && "
                                    f"mount -o remount,bind,ro {state}", f"umount {state}"):
-        assert f"host3  lacks a folder of your own at {state}/dtrain" in refusal(ssh)
-        assert f"lacks room to write in {state}" in ssh.dtrain("check", expect=EXIT_ENGINE).out
+        assert f"host3  cannot make the private folder {state}/dtrain" in refusal(ssh)
+        assert f"cannot write in {state}" in ssh.dtrain("check", expect=EXIT_ENGINE).out
 
 
 @pytest.mark.usefixtures("apart")
@@ -95,7 +95,7 @@ def test_a_cache_that_cannot_be_written_is_said(ssh, ssh_hosts, ssh_home):
     with ssh_hosts.mounts("host2", f"mkdir -p {cache} && mount --bind {cache} {cache} && "
                                    f"mount -o remount,bind,ro {cache}", f"umount {cache}"):
         err = refusal(ssh, "--sync-mode=local", f"--sync-source={code}")
-    assert "host2  cannot be sent the program or the code" in err and "Read-only" in err
+    assert "host2  cannot receive the program or the code" in err and "Read-only" in err
 
 
 def test_a_host_without_setsid_is_said(ssh, ssh_hosts, ssh_home):
@@ -125,7 +125,7 @@ def test_a_wrong_key_is_said_and_nobody_is_asked_for_a_password(ssh, ssh_home, s
     terminal.close()
     shown = terminal.before.decode()
     assert terminal.exitstatus == EXIT_ENGINE
-    assert "3 of 3 hosts cannot be used" in shown and "it takes none of your keys" in shown
+    assert "3 of 3 hosts cannot be used" in shown and "it accepts none of your keys" in shown
     assert "password:" not in shown
 
 
@@ -180,7 +180,7 @@ def test_check_shows_the_free_slots_and_gpus_of_each_host_by_pdsh_and_without(ss
     assert nodes == [("host1", "Ready"), ("host2", "Ready"), ("host3", "Ready")]
     if ssh_hosts.apart:
         assert "10.77.0.12: 3 of 4 slots free, 3 of 4 GPUs free" in first[1]
-        assert "10.77.0.13: 0 ranks of yours there, 4 of 4 GPUs free" in first[2]
+        assert "10.77.0.13: 0 of your ranks there, 4 of 4 GPUs free" in first[2]
     again, nodes_again = shown(with_pdsh)
     assert marker.exists() and again == first and nodes_again == nodes
     unknown = {**BRIEF_LOOKUPS, "DTRAIN_SSH_HOSTS": "host1,no-such-host.invalid"}

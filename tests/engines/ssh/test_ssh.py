@@ -81,7 +81,7 @@ def test_slots_of_a_host_file_are_filled(ssh, ssh_home):
     ssh.submit("holds", "sleep", "600", flags=["--grace-period=1s"], env=env)
     until(lambda: ssh.dtrain("exec", "holds", "--", "true", expect=None).code == 0, "it runs")
     full = ssh.submit("full", "true", flags=["--workers=2"], env=env, expect=EXIT_ENGINE)
-    assert "host2  lacks 2 free slots: other jobs of yours have 1 of its 2" in full.err
+    assert "host2  lacks 2 free slots: your other jobs use 1 of its 2" in full.err
     many = ssh.submit("many", "true", flags=["--workers=4"], env=env, expect=EXIT_USAGE)
     assert "3 slots" in many.err
     hosts.write_text("host2\nhost3 slot=1\n")
@@ -112,7 +112,7 @@ def test_hosts_are_those_of_wcoll_or_genders_without_those_that_are_excluded(ssh
     listed = ssh.dtrain("check", "--exclude-hosts=host1", env=wcoll).out.splitlines()[-3:-1]
     assert ["host2" in listed[0], "host3" in listed[1]] == [True, True]
     none = ssh.submit("none", "true", flags=["--exclude-hosts=host[1-3]"], expect=EXIT_USAGE)
-    assert "--exclude-hosts: no host is left" in none.err
+    assert "--exclude-hosts: no hosts are left" in none.err
 
 
 def test_gpus_of_hosts_are_included_and_excluded_as_deepspeed_has_it(ssh):
@@ -163,7 +163,7 @@ def test_a_changed_or_unknown_host_key_is_said_and_asked_of_nobody(ssh, ssh_home
     env = {"PATH": f"{own}:{ssh_home.env['PATH']}"}
     known.write_text("")
     unknown = ssh.submit("unknown", "true", env=env, expect=EXIT_ENGINE)
-    assert "host key is not known here: run ssh host1" in unknown.err
+    assert "host key is unknown here: run ssh host1" in unknown.err
     true_keys = pathlib.Path(ssh_hosts.folder, "known_hosts").read_text().splitlines()
     other = pathlib.Path(ssh_hosts.folder, "id.pub").read_text().split()[1]
     known.write_text("".join(f"{line.split()[0]} ssh-ed25519 {other}\n" for line in true_keys))
@@ -284,7 +284,7 @@ def test_processes_that_nobody_can_kill_are_named_and_stop_nothing(ssh, ssh_host
                " sleep 1; exit 7", flags=["--workers=3", "--grace-period=100ms"])
     ssh.wait("stuck", expect=EXIT_JOB_FAILED)
     pid, told = ssh.lines("stuck", "-i", "worker-2")
-    left = f"that even SIGKILL does not end: {pid} (ps -o pid,stat,wchan)"
+    left = f"survived SIGKILL: {pid} (see ps -o pid,stat,wchan)"
     assert told == f"dtrain: processes on host3 {left}"
     assert ssh.get("stuck")["cause"]["exitCode"] == 7
     said = ssh.dtrain("delete", "stuck", expect=EXIT_ENGINE).err
@@ -400,7 +400,7 @@ def test_data_is_a_folder_that_all_hosts_have(ssh, ssh_home):
     assert ssh.lines("data", "-i", "worker-2") == ["here"]
     absent = ssh.submit("absent", "true", flags=["--data-dir=/no/data:/no/data"], expect=EXIT_ENGINE)
     assert "host1  lacks the data /no/data" in absent.err
-    for flags, word in [((f"--data-dir={data}:/data",), "mounts nothing on its hosts"),
+    for flags, word in [((f"--data-dir={data}:/data",), "mounts nothing on the hosts"),
                         (("--data=nas://server/x:/data",), "--data"),
                         (("--config-file=/etc/hosts:/hosts",), "--config-file")]:
         refused = ssh.submit("moved", "true", flags=flags, expect=EXIT_USAGE)

@@ -243,7 +243,7 @@ TEST_CASE("an empty name is refused, and lists nothing") {
     CHECK(has(session.err, "the job's name is empty"));
     CHECK(session.out.empty());
   }
-  CHECK(has(Session().run({"submit", ""}).err, "the job's type is empty"));
+  CHECK(has(Session().run({"submit", ""}).err, "the job type is empty"));
 }
 
 TEST_CASE("get and logs take several jobs, by name or by label") {
@@ -496,8 +496,8 @@ TEST_CASE("submit's help is of the backend that the line, the environment or the
     CHECK(has(all, other));
     CHECK_FALSE(has(ssh, other));
   }
-  for (const char* own : {"--hosts=", "--include=", "--exclude=HOST[", "Hosts, or GPUs of them",
-                          "--backend=NAME", "what the ssh backend takes"}) {
+  for (const char* own : {"--hosts=", "--include=", "--exclude=HOST[", "Do not use these hosts",
+                          "--backend=NAME", "flags of the ssh backend"}) {
     CAPTURE(own);
     CHECK(has(ssh, own));
   }
@@ -510,7 +510,7 @@ TEST_CASE("submit's help is of the backend that the line, the environment or the
   CHECK(has(help({"--help=ssh"}), "--exclude=HOST["));
   CHECK(has(help({"--help=slurm"}), "--exclude=NODES"));
   CHECK(session.run({"help", "submit"}).out == help({"--help"}));
-  CHECK(has(session.out, "what the ssh backend takes"));
+  CHECK(has(session.out, "flags of the ssh backend"));
   setenv("DTRAIN_BACKEND", "slurm", 1);
   CHECK(has(help({"--help"}), "what the slurm backend takes"));
   unsetenv("DTRAIN_BACKEND");
@@ -547,11 +547,12 @@ TEST_CASE("what a backend cannot do is refused by its table, before it is opened
        {std::vector<std::string>{"scale", "mnist", "--workers=3", "-b", "slurm"},
         {"scaleout", "--name=mnist", "--backend=slurm"}}) {
     CHECK(session.run(words).status == 2);
-    CHECK(has(session.err, ": the slurm backend gives a job its nodes once; submit it again: "));
+    CHECK(has(session.err, ": the slurm backend does not resize running jobs; resubmit the job: "));
   }
   CHECK(session.engine.opened == 0);
-  CHECK(has(session.run({"scale", "--help"}).out, "The slurm backend cannot: it gives"));
-  CHECK(has(session.run({"check", "-b", "slurm"}).out, "- scale  not on slurm: it gives a job"));
+  CHECK(has(session.run({"scale", "--help"}).out, "The slurm backend does not resize"));
+  CHECK(
+      has(session.run({"check", "-b", "slurm"}).out, "- scale  not on slurm: it does not resize"));
   CHECK(session.status == 0);
   CHECK(has(session.run({"check", "-b", "slurm", "-o", "json"}).out, "\"level\": \"note\""));
 }

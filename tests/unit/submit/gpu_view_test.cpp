@@ -58,7 +58,7 @@ TEST_CASE("somebody may know better, but LOCAL_RANK must be able to pick") {
   CHECK(refused([&](JobSpec& job) {
           node(job);
           job.gpus = 2;
-        }) == "--gpus-visible=node: LOCAL_RANK picks one GPU, and a worker has 2: leave it out");
+        }) == "--gpus-visible=node: LOCAL_RANK picks one GPU, and a worker has 2; drop it");
   CHECK(refused([&](JobSpec& job) {
           node(job);
           job.max_workers = 4;
@@ -66,7 +66,7 @@ TEST_CASE("somebody may know better, but LOCAL_RANK must be able to pick") {
   CHECK(refused([&](JobSpec& job) {
           node(job);
           job.gpus = 0;
-        }) == "--gpus-visible=node: needs --gpus=N with the number for each worker");
+        }) == "--gpus-visible=node: add --gpus=N, the number of GPUs per worker");
   CHECK(refused([](JobSpec& job) {
           job.type = "mpijob";
           job.gpus_visible = "rank";

@@ -69,7 +69,7 @@ TEST_CASE("numbers out of range are refused by flag and range") {
   CHECK(refused([](JobSpec& j) { j.grace_period_ms = -1; }).find("between 0s and 1h") !=
         std::string::npos);
   CHECK(refused([](JobSpec& j) { j.require_gpus = true; }) ==
-        "--require-gpus: needs --gpus=N with the number for each worker");
+        "--require-gpus: add --gpus=N, the number of GPUs per worker");
 }
 
 TEST_CASE("workers outside of what an elastic job allows are refused by the bound they miss") {
@@ -89,11 +89,11 @@ TEST_CASE("workers outside of what an elastic job allows are refused by the boun
 TEST_CASE("words that no program can be given are refused") {
   CHECK(refused([](JobSpec& j) {
           j.command = {"a", std::string("b\0c", 3)};
-        }) == "word 2 of the command: holds a NUL byte, which no argument can: b\\x00c");
+        }) == "word 2 of the command: has a NUL byte, which an argument cannot hold: b\\x00c");
   CHECK(refused([](JobSpec& j) {
           j.command = {"a", std::string(200'000, 'x')};
         }) ==
-        "word 2 of the command: is 200000 bytes long, and Linux takes 131071; put it into a file");
+        "word 2 of the command: is 200000 bytes long, and Linux allows 131071; put it into a file");
   CHECK(refused([](JobSpec& j) { j.command = {""}; }) ==
         "the command's first word, the program, is empty");
   CHECK(refused([](JobSpec& j) { j.command = {"a", "", "'\"\n$#{{\xff"}; }) == "accepted");
@@ -101,10 +101,9 @@ TEST_CASE("words that no program can be given are refused") {
 
 TEST_CASE("environment entries are KEY=VALUE, and the later of two stays") {
   CHECK(refused([](JobSpec& j) { j.env = {"FOO"}; }) ==
-        "--env=FOO: must be KEY=VALUE; FOO= is an empty value");
+        "--env=FOO: must be KEY=VALUE; write FOO= for an empty value");
   CHECK(refused([](JobSpec& j) { j.env = {"1A=x"}; }) ==
-        "--env=1A=x: '1A' is not the name of a variable: letters, digits and '_', not a "
-        "digit first");
+        "--env=1A=x: bad variable name '1A': use letters, digits and '_', no digit first");
   CHECK(refused([](JobSpec& j) { j.env = {"=x"}; }) != "accepted");
   JobSpec job;
   job.env = {"A=1", "B=x=y", "A=2", "C="};

@@ -136,11 +136,11 @@ TEST_CASE("a value of the wrong type is refused with its place") {
         "job.yaml:1:14: gracePeriod must be a duration such as 10s, between 0s and 1h");
   CHECK(refused("name: [a]\n") == "job.yaml:1:7: name must be text, not a list");
   CHECK(refused("command: python train.py\n") ==
-        "job.yaml:1:10: command must be a list, a word an item: [python, train.py]");
+        "job.yaml:1:10: command must be a list with one word per item: [python, train.py]");
   CHECK(refused("command:\n  - a\n  - {b: c}\n") ==
         "job.yaml:3:5: item 2 of command must be text, not a map");
   CHECK(refused("command: [ls, ~]\n") ==
-        "job.yaml:1:15: item 2 of command has no value; '' is the empty text");
+        "job.yaml:1:15: item 2 of command has no value; write '' for empty text");
   CHECK(refused("- a\n") == "job.yaml:1:1: a job is a map of keys and values, as in 'workers: 3'");
   for (const char* text : {"@@", "/wLL\xD4\xBELLL==", "a", "aa=a"}) {
     CHECK(refused(fmt::format("command: [!!binary \"{}\"]\n", text)) ==
@@ -152,12 +152,12 @@ TEST_CASE("text that is not YAML is refused with line and column") {
   CHECK(refused("name: a\nworkers: [1, 2\n").starts_with("job.yaml:"));
   CHECK(refused("name: \"a\n").starts_with("job.yaml:"));
   CHECK(refused("a: b: c\n").starts_with("job.yaml:1:"));
-  CHECK(refused("name: a\n\xff\n") == "job.yaml:2: holds bytes that are not text; write such a "
-                                      "value as !!binary \"BASE64\"");
-  CHECK(refused(std::string("name: a\0b\n", 10)).starts_with("job.yaml:1: holds bytes"));
+  CHECK(refused("name: a\n\xff\n") ==
+        "job.yaml:2: has bytes that are not UTF-8 text; write such a value as !!binary \"BASE64\"");
+  CHECK(refused(std::string("name: a\0b\n", 10)).starts_with("job.yaml:1: has bytes"));
   CHECK(refused("").starts_with("job.yaml: is empty;"));
   CHECK(refused("# nothing\n").starts_with("job.yaml: is empty;"));
-  CHECK(refused("name: a\n---\nname: b\n").find("one document") != std::string::npos);
+  CHECK(refused("name: a\n---\nname: b\n").find("one YAML document") != std::string::npos);
   CHECK(refused("name: *nowhere\n").starts_with("job.yaml:1:"));
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("a file made to exhaust the reader is refused at once") {
     laughs += row + "]\n";
   }
   CHECK(refused(laughs).find("unknown key 'a0'") != std::string::npos);
-  CHECK(refused(",an").find("one document") != std::string::npos); // yaml-cpp's LoadAll hangs
+  CHECK(refused(",an").find("one YAML document") != std::string::npos); // yaml-cpp's LoadAll hangs
   CHECK(refused("name: &a [*a]\n").starts_with("job.yaml:"));
   CHECK(refused(std::string(5U << 20U, '#')).find("bytes long") != std::string::npos);
 }

@@ -29,8 +29,7 @@ TEST_CASE("a queue that never says where its nodes are is asked for ten minutes,
   CHECK(result.ending.exit_code == 1);
   CHECK(result.out == "590 s\n");
   CHECK(result.errors ==
-        "dtrain: the queue does not say where the job's nodes are: it has not answered for "
-        "ten minutes\n");
+        "dtrain: cannot look up the job's nodes: the queue has not answered for ten minutes\n");
 }
 
 TEST_CASE("a queue that fails and then answers starts the job") {

@@ -78,13 +78,14 @@ TEST_CASE("A job whose script reported nothing says what to look at") {
   QueuedJob ended = queued("FAILED", "JobLaunchFailure", "N/A", "N/A", "node1");
   JobStatus status = status_of(record_of(""), &ended);
   CHECK(status.phase == Phase::failed);
-  CHECK(status.reason.find("on node1 (JobLaunchFailure): do the nodes share") != std::string::npos);
+  CHECK(status.reason.find("on node1 (JobLaunchFailure): the nodes must share") !=
+        std::string::npos);
   REQUIRE(status.cause);
   CHECK(status.cause->message == status.reason);
   ended = queued("COMPLETED"); // As a later one, which made the folder on the node.
   status = status_of(record_of(""), &ended);
   CHECK(status.phase == Phase::succeeded);
-  CHECK(status.reason.find("do the nodes share") != std::string::npos);
+  CHECK(status.reason.find("the nodes must share") != std::string::npos);
   CHECK(status_of(record_of("run default mnist 0 10 12\n"), &ended).reason.empty());
   ended = queued("FAILED", "5:0");
   CHECK(status_of(record_of(""), &ended).cause->message == "exit code 5");
@@ -169,7 +170,7 @@ TEST_CASE("What Slurm did to a job is its cause, not the ranks' ends that follow
   CHECK(status.phase == Phase::failed);
   REQUIRE(status.cause);
   CHECK(status.cause->instance.empty());
-  CHECK(status.reason == "ran into its time limit");
+  CHECK(status.reason == "reached its time limit");
 }
 
 TEST_CASE(
@@ -184,7 +185,7 @@ TEST_CASE(
   record.may_requeue = false;
   const JobStatus status = status_of(record, &ending);
   CHECK(status.phase == Phase::failed);
-  CHECK(status.reason == "ran into its time limit");
+  CHECK(status.reason == "reached its time limit");
 }
 
 TEST_CASE("A job that Slurm has forgotten stands as its script left it") {
@@ -272,8 +273,8 @@ TEST_CASE("An array's tasks have runs and ranks of their own") {
   CHECK(status.started == 10);
   CHECK(status.ended == 0);
   CHECK_FALSE(status.cause);
-  CHECK(status.reason == "of its tasks 1 run, 1 wait, 1 failed; the first that waits: waits for "
-                         "nodes to become free (Resources)");
+  CHECK(status.reason == "tasks: 1 running, 1 waiting, 1 failed; the next: waits for nodes to "
+                         "become free (Resources)");
   REQUIRE(status.instances.size() == 6);
   CHECK(status.instances[1].name == "0/worker-1");
   CHECK(status.instances[1].node == "node1");
@@ -297,7 +298,7 @@ TEST_CASE("An array has failed once all of its tasks have ended and one of them 
   CHECK(status.cause->instance == "2/worker-1");
   CHECK(status.cause->rank == 1);
   CHECK(status.cause->exit_code == 7);
-  CHECK(status.reason == "of its tasks 2 succeeded, 1 failed");
+  CHECK(status.reason == "tasks: 2 succeeded, 1 failed");
 }
 
 TEST_CASE("A job that never started and that Slurm has no record of was cancelled") {

@@ -38,7 +38,7 @@ TEST_CASE("of a machine with a lost GPU the others are known, and it is not") {
   CHECK(health.fault_of("1") == "nvidia-smi failed: " + lost);
   CHECK(read_gpu_health("1, NVIDIA H100, 580, [GPU is lost], [GPU is lost], No, No, GPU-b\n")
             .fault_of("1") ==
-        "GPU 1 (NVIDIA H100): it has fallen off the bus: restart the machine");
+        "GPU 1 (NVIDIA H100): it has fallen off the bus; restart the machine");
   CHECK(read_gpu_health("1, NVIDIA H100, 580, [GPU requires reset], No, No, No, GPU-b\n")
             .fault_of("1")
             .find("nvidia-smi --gpu-reset -i 1") != std::string::npos);
@@ -59,13 +59,11 @@ TEST_CASE("what the driver wants done after an error is a fault, though nothing 
   const auto health = [](const char* action) {
     return read_gpu_health(k_well + std::string("action 0, ") + action + "\n").fault_of("0");
   };
-  CHECK(health("Reset") ==
-        "GPU 0 (NVIDIA H100): it does no work after an error (an Xid, see dmesg) "
-        "before a reset: nvidia-smi --gpu-reset -i 0");
+  CHECK(health("Reset") == "GPU 0 (NVIDIA H100): it stopped working after an error (an Xid, see "
+                           "dmesg); reset it: nvidia-smi --gpu-reset -i 0");
   CHECK(health("Drain and Reset") == health("Reset"));
-  CHECK(health("Reboot") ==
-        "GPU 0 (NVIDIA H100): it does no work after an error (an Xid, see dmesg) "
-        "before the machine is restarted");
+  CHECK(health("Reboot") == "GPU 0 (NVIDIA H100): it stopped working after an error (an Xid, see "
+                            "dmesg); restart the machine");
   for (const char* none : {"None", "Drain P2P", "[N/A]"}) {
     CHECK(health(none).empty());
   }

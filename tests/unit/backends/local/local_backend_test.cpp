@@ -328,7 +328,7 @@ TEST_CASE_FIXTURE(Fixture, "a job of another machine is shown as recorded, and l
   elsewhere.status.phase = Phase::running;
   store.open(job)->set_record(elsewhere);
   CHECK(backend.status(job).phase == Phase::running);
-  CHECK(backend.status(job).reason == place + ": this is what it last wrote down");
+  CHECK(backend.status(job).reason == place + "; this is its last known state");
   CHECK(backend.list({})[0].phase == Phase::running);
   CHECK_THROWS_WITH_AS(backend.remove(job), doctest::Contains(place.c_str()), EngineError);
   CHECK_THROWS_WITH_AS(backend.suspend(job), doctest::Contains(place.c_str()), EngineError);

@@ -94,8 +94,8 @@ TEST_CASE("workers get GPUs of their own, and too few is a notice, or an error w
   job.gpus = 3;
   const auto lacking = render_local_plan(job, k_machine, k_code_dir);
   REQUIRE(lacking.notices.size() == 1);
-  CHECK(lacking.notices[0] == "6 GPUs asked for (3 per worker), 4 here: running on the CPU "
-                              "(--require-gpus makes this an error)");
+  CHECK(lacking.notices[0] == "the job asks for 6 GPUs (3 per worker), and this machine has 4: "
+                              "running on the CPU (--require-gpus makes this an error)");
   const auto on_cpu = read_gang_plan(lacking.documents.at(0).text);
   CHECK(on_cpu.ranks[0].devices == "");
   CHECK(on_cpu.ranks[0].gpus == 3);

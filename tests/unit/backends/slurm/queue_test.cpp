@@ -142,5 +142,5 @@ TEST_CASE("Each reason that Slurm documents for a job that waits has words") {
     CAPTURE(reason);
     CHECK(reason_text(reason).ends_with(fmt::format(" ({})", reason)));
   }
-  CHECK(reason_text("QOSMinGRES") == "asks for less than a job of its QOS must (QOSMinGRES)");
+  CHECK(reason_text("QOSMinGRES") == "asks for less than its QOS requires (QOSMinGRES)");
 }

@@ -127,7 +127,7 @@ TEST_CASE("a tag in a line of #SBATCH is an option's whole value, or the line") 
     CAPTURE(good);
     CHECK(!fill(good, data).starts_with("refused"));
   }
-  CHECK(fill("#SBATCH --a={{x}}\n", {{"x", "a\nb"}}).find("holds a newline") != std::string::npos);
+  CHECK(fill("#SBATCH --a={{x}}\n", {{"x", "a\nb"}}).find("has a newline") != std::string::npos);
 }
 
 } // namespace dtrain::slurm

@@ -68,9 +68,8 @@ TEST_CASE("a code beyond 128 is a signal where there is a signal that ends progr
   CHECK(of("165").exit_code == 165);
   CHECK(of("255").exit_code == 255);
   CHECK(ending_of({Kind::stuck, 4, "143 4711 4712"}).signal == 15);
-  CHECK(
-      stuck_text({Kind::stuck, 4, "143 4711 4712"}, "h1") ==
-      "dtrain: processes on h1 that even SIGKILL does not end: 4711 4712 (ps -o pid,stat,wchan)\n");
+  CHECK(stuck_text({Kind::stuck, 4, "143 4711 4712"}, "h1") ==
+        "dtrain: processes on h1 survived SIGKILL: 4711 4712 (see ps -o pid,stat,wchan)\n");
   CHECK_THROWS_AS(of("killed"), EngineError);
   CHECK_THROWS_AS(ending_of({Kind::out, 4, "1"}), EngineError);
 }

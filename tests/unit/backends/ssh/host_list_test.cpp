@@ -95,7 +95,7 @@ TEST_CASE("hosts are excluded by a list, whether they are there or not") {
   CHECK(chosen({.without = "me@h3,h1"}) == Hosts{{"h2", 2}});
   CHECK(chosen({.without = "h1"}, "").empty());
   CHECK(refusal_of_choice({.without = "h[1-3]"}) ==
-        "--exclude-hosts: no host is left: exclude fewer");
+        "--exclude-hosts: no hosts are left; exclude fewer");
   CHECK(refusal_of_choice({.without = "h[2-"}).starts_with("--exclude-hosts: 'h[2-': bad range"));
 }
 
@@ -115,7 +115,7 @@ TEST_CASE("DeepSpeed's include names hosts, and GPUs of them") {
 TEST_CASE("DeepSpeed's exclude takes out hosts, or GPUs of them") {
   CHECK(chosen({.exclude = "h1:2@h2"}) == Hosts{{"h1", 3, {}, {"2"}}, {"me@h3"}});
   CHECK(chosen({.exclude = "h2:0,1@h3:1"}) == Hosts{{"h1", 4}, {"me@h3", 0, {}, {"1"}}});
-  CHECK(refusal_of_choice({.exclude = "h[1-3]"}) == "--exclude: no host is left: exclude fewer");
+  CHECK(refusal_of_choice({.exclude = "h[1-3]"}) == "--exclude: no hosts are left; exclude fewer");
   CHECK(refusal_of_choice({.exclude = "h9"}).starts_with("--exclude: 'h9' is not among the hosts"));
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("a host that is none is refused with its place") {
       refusal_of_file("h1\nh2 slot=3\n").starts_with("--hostfile=hosts.txt:2: bad word 'slot=3'"));
   CHECK(refusal_of_file("h1\n\nh1\n").starts_with("--hostfile=hosts.txt:3: 'h1' is listed twice"));
   CHECK(refusal_of_file("h1 slots=x\n").starts_with("--hostfile=hosts.txt:1: bad slots 'x'"));
-  CHECK(refusal_of_file("# nothing\n").starts_with("--hostfile=hosts.txt: names no host"));
+  CHECK(refusal_of_file("# nothing\n").starts_with("--hostfile=hosts.txt: no hosts in it"));
 }
 
 TEST_CASE("ranks of a host stand side by side") {
@@ -148,5 +148,5 @@ TEST_CASE("ranks of a host stand side by side") {
   CHECK(place_ranks({{"a"}, {"b"}}, 1) == Names{"a"});
   CHECK(refusal_of([] {
           place_ranks({{"a", 1}, {"b", 1}}, 3);
-        }).starts_with("--workers: the job has 3 processes to start, and its hosts 2 slots"));
+        }).starts_with("--workers: the job needs 3 slots and its hosts have 2:"));
 }

@@ -41,7 +41,7 @@ TEST_CASE("what ssh says of a host comes with what to do") {
                            "verification failed.\n")
             .find("ssh-keygen -R h1") != std::string::npos);
   CHECK(explain_loss("h1", "Host key verification failed.\n") ==
-        "its host key is not known here: run ssh h1 once and compare it");
+        "its host key is unknown here: run ssh h1 once and check the key");
   CHECK(explain_loss("h1", "me@h1: Permission denied (publickey).\n")
-            .starts_with("me@h1: Permission denied (publickey).: it takes none of your keys"));
+            .starts_with("me@h1: Permission denied (publickey).: it accepts none of your keys"));
 }

@@ -92,7 +92,7 @@ TEST_CASE("what is wrong with a user's template is said with its file and line")
   CHECK(refused(own_service(k_service, {"team=a", "name=b"}))
             .starts_with("--set=name: name is a variable of kubernetes/service.yaml already"));
   CHECK(refused(own_service(std::string(k_service) + "  - a\n b: [\n", {"team=a"}))
-            .starts_with("/mine/service.yaml: what it becomes is no YAML: "));
+            .starts_with("/mine/service.yaml: renders to invalid YAML: "));
 }
 
 TEST_CASE("a partial is put in as deep as its tag stands, a user's own in the built-in's place") {

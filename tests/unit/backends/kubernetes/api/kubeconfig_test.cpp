@@ -119,8 +119,8 @@ TEST_CASE("an exec plug-in's entry of the wrong form is refused with file and li
   const std::string ours = "{name: client.authentication.k8s.io/exec, ";
   CHECK(refused("args: -v", "") == "/k:2: args must be a list");
   CHECK(refused("args: [[-v]]", "") == "/k:2: an entry of args must be a string");
-  CHECK(refused("env: [A=b]", "") == "/k:2: a mapping is expected here, with name");
-  CHECK(refused("provideClusterInfo: true", "a") == "/k:4: a mapping is expected here, with name");
+  CHECK(refused("env: [A=b]", "") == "/k:2: must be a mapping with name");
+  CHECK(refused("provideClusterInfo: true", "a") == "/k:4: must be a mapping with name");
   CHECK(refused("provideClusterInfo: true", ours + "extension: &x [*x]}") ==
         "/k:4: its aliases make it too large");
   std::string bomb = "extension: [&l0 [1]";

@@ -37,8 +37,8 @@ TEST_CASE("a TrainJob that no JobSet is of has the one that its own runtime will
 TEST_CASE("a TrainJob without a JobSet gives its controller's reason, where it has one") {
   JobObjects objects{object_named("a-worker", "n"), {}, {}};
   objects.set = set_to_be(object_named("a", "n"), json::object());
-  CHECK(why_pending(objects) == "Kubeflow Trainer has made no JobSet of its TrainJob yet: is its "
-                                "controller running?");
+  CHECK(why_pending(objects) == "Kubeflow Trainer has created no JobSet for its TrainJob yet; "
+                                "check that its controller runs");
   objects.events = {std::make_shared<json>(json{{"involvedObject", {{"uid", "a@n"}}},
                                                 {"reason", "TrainJobResourcesCreationFailed"},
                                                 {"message", "quota"}})};

@@ -540,9 +540,9 @@ TEST_CASE("what Kubernetes would not take is refused before it is asked") {
   CHECK(error_of(job).starts_with("--image is needed"));
   job.image = "i";
   job.name = std::string(60, 'a');
-  CHECK(error_of(job).find("53 characters at most") != std::string::npos);
+  CHECK(error_of(job).find("at most 53 characters") != std::string::npos);
   job.name = "3d";
-  CHECK(error_of(job).find("begins with a letter") != std::string::npos);
+  CHECK(error_of(job).find("begin with a letter") != std::string::npos);
   job.name = "j";
   own::tolerations(job) = {"a:Sometimes"};
   CHECK(error_of(job).starts_with("--toleration=a:Sometimes"));

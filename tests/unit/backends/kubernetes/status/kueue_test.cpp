@@ -66,9 +66,8 @@ TEST_CASE("a check that holds up a job which has its quota is named") {
   (*objects.workloads[0])["status"]["admissionChecks"] = json::array(
       {{{"name", "a"}, {"state", "Ready"}},
        {{"name", "capacity"}, {"state", "Pending"}, {"message", "nodes are being made"}}});
-  CHECK(why_suspended(objects) ==
-        "waiting for its turn in the queue team: it has its quota, and waits for the admission "
-        "check capacity: nodes are being made");
+  CHECK(why_suspended(objects) == "waiting for its turn in the queue team: it has quota, and waits "
+                                  "for the admission check capacity: nodes are being made");
 }
 
 TEST_CASE(

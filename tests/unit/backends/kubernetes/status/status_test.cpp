@@ -164,7 +164,7 @@ TEST_CASE("an image that cannot be pulled, an unschedulable Pod and a quota are 
   json waiting = {{"waiting", {{"reason", "ErrImagePull"}, {"message", "no such image"}}}};
   JobObjects objects{job_object(1), {pod_object(0, "Pending", waiting)}, {}};
   CHECK(status_of(objects).reason ==
-        "worker-0: the image cannot be had: ErrImagePull: no such image");
+        "worker-0: cannot pull the image: ErrImagePull: no such image");
 
   objects.pods[0] = pod_object(0, "Pending", json::object());
   add_condition(*objects.pods[0], "PodScheduled", "Unschedulable", "0/2 nodes", "False");
@@ -176,7 +176,7 @@ TEST_CASE("an image that cannot be pulled, an unschedulable Pod and a quota are 
            {"2 no GPU. no new claims to deallocate," + tried + "2 Preemption is not helpful",
             "no node matches: Unschedulable: 2 no GPU."},
            {"persistentvolumeclaim \"x\" not found." + tried + "2 Preemption is not helpful",
-            "a volume is not there: Unschedulable: persistentvolumeclaim \"x\" not found."}}) {
+            "a volume does not exist: Unschedulable: persistentvolumeclaim \"x\" not found."}}) {
     (*objects.pods[0])["status"]["conditions"].clear();
     add_condition(*objects.pods[0], "PodScheduled", "Unschedulable", message.c_str(), "False");
     CHECK(status_of(objects).reason == "worker-0: " + words);
@@ -185,9 +185,9 @@ TEST_CASE("an image that cannot be pulled, an unschedulable Pod and a quota are 
   for (const auto& [reason, message, words] : std::vector<std::array<const char*, 3>>{
            {"Schedulable",
             "Pod a can possibly be assigned to node1, once minAvailable is satisfied",
-            "the gang does not fit whole yet"},
+            "the whole gang does not fit yet"},
            {"Unschedulable", "pod group is not ready, 3 Pending",
-            "the gang does not fit whole yet: pod group is not ready, 3 Pending"}}) {
+            "the whole gang does not fit yet: pod group is not ready, 3 Pending"}}) {
     (*objects.pods[0])["status"]["conditions"].clear();
     add_condition(*objects.pods[0], "PodScheduled", reason, message, "False");
     CHECK(status_of(objects).reason == std::string("worker-0: ") + words);
@@ -265,8 +265,8 @@ TEST_CASE("a node whose lease is overdue is named, with what will happen when") 
   (*objects.pods[0])["spec"]["tolerations"] =
       json::array({{{"key", "node.kubernetes.io/unreachable"}, {"tolerationSeconds", 30}}});
   CHECK(reason_at("2026-01-01T00:00:20Z") ==
-        "worker-0: node node1 has not answered for 19 s; 30 s after the cluster gives it up (by "
-        "default 50 s after its last answer), what runs there is restarted elsewhere");
+        "worker-0: node node1 has not answered for 19 s; its Pods restart elsewhere 30 s after the "
+        "cluster gives the node up (by default 50 s after its last answer)");
   add_condition(*objects.pods[0], "Ready", "NodeStatusUnknown", "", "False");
   CHECK(reason_at("2026-01-01T00:00:50Z") == "worker-0: node node1 is lost");
   objects.leases[0]["metadata"]["name"] = "node2";

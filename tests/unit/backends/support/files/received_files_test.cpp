@@ -158,9 +158,10 @@ TEST_CASE("links that lead out, by themselves or with others, and special files 
 
 TEST_CASE("an archive that is damaged, cut off or not what was asked for leaves nothing") {
   const Room room;
-  CHECK(room.refusal(k_root + entry('0', "./a", "bytes")).find("broke off") != std::string::npos);
-  CHECK(room.refusal("").find("broke off") != std::string::npos);
-  CHECK(room.refusal(k_end).find("broke off") != std::string::npos);
+  CHECK(room.refusal(k_root + entry('0', "./a", "bytes")).find("was interrupted") !=
+        std::string::npos);
+  CHECK(room.refusal("").find("was interrupted") != std::string::npos);
+  CHECK(room.refusal(k_end).find("was interrupted") != std::string::npos);
   auto damaged = entry('0', "./a", "bytes");
   damaged[0] ^= 1;
   CHECK(room.refusal(k_root + damaged + k_end).find("damaged") != std::string::npos);

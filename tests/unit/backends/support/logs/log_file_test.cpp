@@ -86,10 +86,8 @@ TEST_CASE_FIXTURE(LogFixture, "a full disk leaves whole entries and then says wh
   CHECK(log.first_error() == EFBIG);
   CHECK(text() == whole);
   log.write(Stream::out, "again\n", k_second);
-  CHECK(text() == whole +
-                      "1970-01-01T00:00:01.000000000Z stderr F dtrain: 2 lines are missing here: "
-                      "File too large\n"
-                      "1970-01-01T00:00:01.000000000Z stdout F again\n");
+  CHECK(text() == whole + "1970-01-01T00:00:01.000000000Z stderr F dtrain: 2 log lines were lost "
+                          "here: File too large\n1970-01-01T00:00:01.000000000Z stdout F again\n");
 }
 
 TEST_CASE_FIXTURE(LogFixture, "a full disk takes back the begin of a line whose rest it lost") {
@@ -145,7 +143,7 @@ TEST_CASE("a log with a limit drops its oldest lines, and says so to who reads i
   LogReader late(Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)), "w");
   auto lines = read_all(late);
   CHECK(lines.front().starts_with("dtrain: the first 2."));
-  CHECK(lines.front().ends_with(" MB of this log are gone (--log-limit)"));
+  CHECK(lines.front().ends_with(" MB of this log were dropped (--log-limit)"));
   lines.erase(lines.begin());
   REQUIRE(lines.size() > 1000);
   for (std::size_t i = 0; i < lines.size(); ++i) {
