@@ -12,7 +12,7 @@
 
 #include "submit/errors.h"
 #include "trainer/errors.h"
-#include "trainer/job/beat.h"
+#include "trainer/job/heartbeat.h"
 
 namespace trainer {
 namespace {
@@ -21,7 +21,7 @@ constexpr double k_goodbye_seconds = 2;
 constexpr double k_verdict_seconds = 2;
 constexpr std::uint32_t k_note_magic = 0x54444e31;
 
-enum NoteType : std::uint32_t { k_beat = 1, k_failure, k_left, k_left_acknowledged };
+enum NoteType : std::uint32_t { k_heartbeat = 1, k_failure, k_left, k_left_acknowledged };
 
 } // namespace
 
@@ -59,9 +59,9 @@ struct Health::Peer {
 Health::Health(int rank, std::vector<Introduction> who, std::vector<Fd> links,
                const JobOptions& options)
     : rank_(rank), who_(std::move(who)), peer_timeout_(options.peer_timeout),
-      period_(beat_seconds(options.peer_timeout)), collective_timeout_(options.collective_timeout),
-      log_folder_(options.collective_log), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      contact_(options.contact) {
+      period_(heartbeat_seconds(options.peer_timeout)),
+      collective_timeout_(options.collective_timeout), log_folder_(options.collective_log),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), contact_(options.contact) {
   for (std::size_t i = 0; i < links.size(); ++i) {
     if (links[i]) {
       tune_link(links[i], peer_timeout_);
@@ -167,7 +167,7 @@ void Health::send(Peer& peer, const Note& note) {
 }
 
 void Health::run() {
-  Clock::time_point next_beat = Clock::now();
+  Clock::time_point next_heartbeat = Clock::now();
   Deadline leave_by = Clock::time_point::max();
   bool said_goodbye = false;
   for (;;) {
@@ -175,7 +175,7 @@ void Health::run() {
     for (const Peer& peer : peers_) {
       polled.push_back({peer.link.get(), POLLIN, 0}); // poll() skips a closed one, -1.
     }
-    (void)poll(polled.data(), polled.size(), poll_timeout(std::min(next_beat, leave_by)));
+    (void)poll(polled.data(), polled.size(), poll_timeout(std::min(next_heartbeat, leave_by)));
     std::uint64_t count = 0;
     (void)!::read(wake_.get(), &count, sizeof count);
 
@@ -213,10 +213,10 @@ void Health::run() {
     if (said_goodbye && (may_stop() || Clock::now() >= leave_by)) {
       return;
     }
-    if (Clock::now() >= next_beat) {
-      next_beat = after_seconds(period_);
+    if (Clock::now() >= next_heartbeat) {
+      next_heartbeat = after_seconds(period_);
       for (Peer& peer : peers_) {
-        beat(peer);
+        send_heartbeat(peer);
       }
       if (rank_ == 0 && !leaving && collective_timeout_ > 0) {
         look_for_stall();
@@ -232,7 +232,7 @@ bool Health::may_stop() const {
          });
 }
 
-void Health::beat(Peer& peer) {
+void Health::send_heartbeat(Peer& peer) {
   if (!peer.link || peer.left) {
     return;
   }
@@ -241,7 +241,7 @@ void Health::beat(Peer& peer) {
     lost(peer, fmt::format("nothing heard from it for {:.1f} s", silence));
     return;
   }
-  send(peer, make_note(k_beat));
+  send(peer, make_note(k_heartbeat));
 }
 
 void Health::read(Peer& peer) {
@@ -275,7 +275,7 @@ void Health::read(Peer& peer) {
 
 void Health::handle(Peer& peer, const Note& note) {
   switch (note.type) {
-  case k_beat:
+  case k_heartbeat:
     peer.tracked.update({note.begun, note.ended, note.step, note.text_string()});
     break;
   case k_failure:

@@ -73,7 +73,7 @@ class Health {
   void run();
   void read(Peer& peer);
   void handle(Peer& peer, const Note& note);
-  void beat(Peer& peer);
+  void send_heartbeat(Peer& peer);
   void lost(Peer& peer, const std::string& why);
   void look_for_stall();
   void note_contact();

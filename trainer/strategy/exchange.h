@@ -50,8 +50,8 @@ class Exchange {
   virtual const double* sum_squares() = 0;
   /// `score`: what the batch has come to, where the updates are elsewhere.
   virtual void update(const Score& score) = 0;
-  /// Gives how many steps the parameters have behind them: fewer than this rank's where the others
-  /// have gone back.
+  /// Gives how many steps the parameters have behind them: others than this rank's where the other
+  /// ranks have gone back, or on without it.
   virtual std::int64_t receive() = 0;
 
   /// For which gradients were under way, from the first bucket's start to the last one's end, and

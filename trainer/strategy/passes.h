@@ -27,9 +27,8 @@ class Passes : private ParameterOwner {
   /// The gradients of `*factor` times the summed loss are in the owner's memory, or what makes them
   /// is on the device's stream; `*score`, likewise, has the batch's added to it. `behind`: puts
   /// there what follows the last pass, kernels alone, as part of it.
-  void run(
-      const Batch& batch, const float* factor, ParameterOwner& owner, Score* score,
-      const std::function<void()>& behind = [] {});
+  void run(const Batch& batch, const float* factor, ParameterOwner& owner, Score* score,
+           const std::function<void()>& behind);
 
  private:
   UnitMemory need(std::size_t unit) override { return owner_->need(unit); }

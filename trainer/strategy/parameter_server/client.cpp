@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 
-#include "trainer/strategy/parameter_server/server_link.h"
+#include "trainer/strategy/parameter_server/server_connection.h"
 
 namespace trainer {
 namespace {
@@ -27,12 +27,12 @@ class Unlocked {
 
 } // namespace
 
-ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
-                                 std::function<void(const std::string&)> notice)
-    : options_(std::move(options)), notice_(std::move(notice)),
-      own_(options_.shared_memory ? 0 : 2 * count) {
+ParameterClient::ParameterClient(PsJob job, const WorkerHello& self, std::size_t count,
+                                 Notice notice)
+    : job_(std::move(job)), self_(self), notice_(std::move(notice)),
+      own_(job_.shared_memory ? 0 : 2 * count) {
   const SharedLayout layout(count);
-  if (options_.shared_memory) {
+  if (job_.shared_memory) {
     memory_ = SharedFile::create();
     memory_.grow(layout.size);
     mapping_ = memory_.map(0, layout.size);
@@ -42,23 +42,22 @@ ParameterClient::ParameterClient(ClientOptions options, std::size_t count,
     gradients_ = own_.span().first(count);
     parameters_ = own_.span().last(count);
   }
-  WorkerHello hello = options_.self;
-  hello.servers = static_cast<std::int64_t>(options_.servers.size());
+  WorkerHello hello = self;
+  hello.servers = static_cast<std::int64_t>(servers());
   hello.arena = count;
   if (memory_) {
     hello.memory = memory_.ticket();
   }
-  for (const std::string& address : options_.servers) {
+  for (const std::string& address : job_.task.servers) {
     servers_.emplace_back(LinkPurpose::parameter_server, fmt::format("ps {}", hello.server),
-                          address, options_.token, hello, parameters_, gradients_);
+                          address, job_.task.token, hello, parameters_, gradients_);
     ++hello.server;
   }
   if (has_chief()) {
-    chief_.emplace_back(LinkPurpose::coordinator, "chief", options_.chief, options_.token,
-                        options_.self);
+    chief_.emplace_back(LinkPurpose::coordinator, "chief", job_.task.chief, job_.task.token, self_);
   }
   // Silence is taken for death; a worker in a long step says that it lives from here.
-  alive_.emplace(mutex_, beat_seconds(options_.peer_timeout), [this] { beat(); });
+  alive_.emplace(mutex_, heartbeat_seconds(job_.peer_timeout), [this] { send_heartbeats(); });
 }
 
 ParameterClient::~ParameterClient() = default;
@@ -67,18 +66,18 @@ std::string ParameterClient::describe() const {
   const auto sharing = std::count_if(servers_.begin(), servers_.end(), [](const Server& s) {
     return s.welcome().shares_memory != 0;
   });
-  const auto wire = static_cast<WireType>(options_.self.settings.wire);
+  const auto wire = static_cast<WireType>(self_.settings.wire);
   return fmt::format(
       "{} parameter server{} ({}), {} through shared memory{}", servers_.size(),
-      servers_.size() == 1 ? "" : "s", fmt::join(options_.servers, ", "), sharing,
+      servers_.size() == 1 ? "" : "s", fmt::join(job_.task.servers, ", "), sharing,
       wire == WireType::fp32 ? "" : fmt::format("; gradients as {}", wire_type_name(wire)));
 }
 
-void ParameterClient::beat() {
+void ParameterClient::send_heartbeats() {
   for (auto* const links : {&servers_, &chief_}) {
     for (Server& link : *links) {
       if (&link != dialled_) {
-        link.beat();
+        link.send_heartbeat();
       }
     }
   }
@@ -89,7 +88,7 @@ void ParameterClient::dial(Server& server) {
   {
     // It may take long to come back: the others must hear meanwhile that this worker lives.
     const Unlocked unlocked(mutex_);
-    server.dial(after_seconds(options_.rendezvous_timeout), options_.peer_timeout);
+    server.dial(after_seconds(job_.rendezvous_timeout), job_.peer_timeout);
   }
   dialled_ = nullptr;
 }
@@ -106,8 +105,8 @@ std::optional<std::int64_t> ParameterClient::next(const WorkReport& report) {
   try {
     chief.ask_for_work(report);
     while (!chief.has_answered()) {
-      chief.wait(after_seconds(beat_seconds(options_.peer_timeout)), options_.peer_timeout);
-      beat();
+      chief.wait(after_seconds(heartbeat_seconds(job_.peer_timeout)), job_.peer_timeout);
+      send_heartbeats();
     }
   } catch (const ServerLost& lost) {
     throw PeerError(lost.what());
@@ -126,7 +125,7 @@ void ParameterClient::reconnect_lost() {
 
 void ParameterClient::drive(const Done& is_done) {
   const Deadline started = Clock::now();
-  Deadline next_beat = after_seconds(beat_seconds(options_.peer_timeout));
+  Deadline next_heartbeat = after_seconds(heartbeat_seconds(job_.peer_timeout));
   std::vector<pollfd> polled;
   std::vector<Server*> waited;
   for (;;) {
@@ -143,11 +142,11 @@ void ParameterClient::drive(const Done& is_done) {
     }
     poll(polled.data(), polled.size(), poll_timeout(after_seconds(k_answer_slice_seconds)));
     for (std::size_t i = 0; i < waited.size(); ++i) {
-      waited[i]->advance(polled[i].revents, options_.peer_timeout);
+      waited[i]->advance(polled[i].revents, job_.peer_timeout);
     }
-    if (Clock::now() >= next_beat) {
-      next_beat = after_seconds(beat_seconds(options_.peer_timeout));
-      beat();
+    if (Clock::now() >= next_heartbeat) {
+      next_heartbeat = after_seconds(heartbeat_seconds(job_.peer_timeout));
+      send_heartbeats();
     }
   }
   seconds_waiting_ += -seconds_until(started);
@@ -161,7 +160,7 @@ void ParameterClient::join() {
       reconnect_lost();
       begin();
       pull_all();
-      if (options_.self.policy.is_sync() && generation_ == pushed_in) {
+      if (self_.policy.is_sync() && generation_ == pushed_in) {
         push(last_push_.step); // To those that have yet to take the step.
       }
       pull_newest();
@@ -192,7 +191,7 @@ void ParameterClient::begin() {
   }
   look();
   const std::int64_t common = newest_common();
-  const bool is_sync = options_.self.policy.is_sync();
+  const bool is_sync = self_.policy.is_sync();
   std::int64_t generation = 1;
   bool is_one_lost = false;
   for (const Server& server : servers_) {
@@ -235,8 +234,7 @@ std::int64_t ParameterClient::connect() {
   const std::lock_guard lock(mutex_);
   join();
   const std::int64_t version = servers_.front().version();
-  values_ = {options_.self.policy.is_sync() ? version : version / options_.self.workers,
-             servers_.front().totals()};
+  values_ = {self_.policy.is_sync() ? version : version / self_.workers, servers_.front().totals()};
   return values_.step;
 }
 
@@ -261,7 +259,7 @@ void ParameterClient::pull_all() {
 
 /// Until all servers' values are of one version.
 void ParameterClient::pull_newest() {
-  while (options_.self.policy.is_sync()) {
+  while (self_.policy.is_sync()) {
     const auto [oldest, newest] =
         std::minmax_element(servers_.begin(), servers_.end(), [](const Server& a, const Server& b) {
           return a.version() < b.version();
@@ -314,7 +312,7 @@ ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& sc
     notice_(lost.what());
     join();
   }
-  values_ = {options_.self.policy.is_sync() ? servers_.front().version() : step + 1,
+  values_ = {self_.policy.is_sync() ? servers_.front().version() : step + 1,
              servers_.front().totals()};
   return values_;
 }
@@ -326,7 +324,7 @@ bool ParameterClient::is_first() {
   } catch (const ServerLost& lost) {
     notice_(lost.what()); // As it was when last heard of.
   }
-  return servers_.front().first_worker() == options_.self.worker;
+  return servers_.front().first_worker() == self_.worker;
 }
 
 void ParameterClient::goodbye() {

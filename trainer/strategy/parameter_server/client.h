@@ -22,38 +22,28 @@
 
 #include "trainer/device/buffer.h"
 #include "trainer/device/cpu/kernels.h"
-#include "trainer/job/beat.h"
-#include "trainer/strategy/parameter_server/protocol.h"
+#include "trainer/job/heartbeat.h"
+#include "trainer/strategy/parameter_server/job.h"
 
 namespace trainer {
 
-struct ClientOptions {
-  std::vector<std::string> servers; ///< host:port
-  std::string chief;                ///< Likewise; empty: none.
-  std::string token;
-  WorkerHello self = {};     ///< All but what is about one server, and the memory.
-  bool shared_memory = true; ///< With servers of this host.
-  double peer_timeout = 8;
-  double rendezvous_timeout = 60;
-};
-
 class ParameterClient {
  public:
-  /// Makes the arenas: `count` floats each. Connects nothing yet. Throws Error, UsageError.
-  ParameterClient(ClientOptions options, std::size_t count,
-                  std::function<void(const std::string&)> notice);
+  /// Makes the arenas: `count` floats each. `self`: all but what is about one server, and the
+  /// memory. Connects nothing yet. Throws Error, UsageError.
+  ParameterClient(PsJob job, const WorkerHello& self, std::size_t count, Notice notice);
   ~ParameterClient();
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 
   std::span<float> parameters() const { return parameters_; }
   std::span<float> gradients() const { return gradients_; }
-  std::size_t servers() const { return options_.servers.size(); }
+  std::size_t servers() const { return job_.task.servers.size(); }
 
   /// "2 parameter servers (h0:1, h1:2), 1 by shared memory"
   std::string describe() const;
 
-  bool has_chief() const { return !options_.chief.empty(); }
+  bool has_chief() const { return !job_.task.chief.empty(); }
   /// Throws PeerError where it cannot be reached, ClusterError where it refuses this worker.
   void meet_chief();
   /// The next batch to train on, as the chief says; none: nothing is left. Throws PeerError when it
@@ -106,15 +96,16 @@ class ParameterClient {
   std::int64_t newest_common() const;
   void reconnect_lost();
   void dial(Server& server);
-  void beat();
+  void send_heartbeats();
   void push(std::int64_t version);
   void pull_all();
   void pull_newest();
   void await_answers();
   void drive(const Done& is_done);
 
-  ClientOptions options_;
-  std::function<void(const std::string&)> notice_;
+  PsJob job_;
+  WorkerHello self_;
+  Notice notice_;
   SharedFile memory_;
   SharedFile::Mapping mapping_;
   Buffer own_;
@@ -128,8 +119,8 @@ class ParameterClient {
   std::list<Server> chief_;         ///< None, or one.
   const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
   FrameFields last_push_;
-  std::int64_t generation_ = 0; ///< 0: none begun yet.
-  std::optional<Beat> alive_;   ///< Last: it uses the others.
+  std::int64_t generation_ = 0;    ///< 0: none begun yet.
+  std::optional<Heartbeat> alive_; ///< Last: it uses the others.
 };
 
 } // namespace trainer

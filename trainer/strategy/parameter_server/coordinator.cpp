@@ -8,21 +8,21 @@ namespace trainer {
 
 std::string Coordinator::refusal(const WorkerHello& hello) {
   const RunSettings& its = hello.settings;
-  WorkerHello job = job_ ? *job_ : options_.job(std::max<std::uint64_t>(its.samples, 1));
-  if (!job_) {
+  WorkerHello job = agreed_ ? *agreed_ : expected_(std::max<std::uint64_t>(its.samples, 1));
+  if (!agreed_) {
     job.settings.data = its.data;
     job.settings.kernels = its.kernels;
   }
   if (const std::string differs = difference(hello, job); !differs.empty()) {
     return "it trains another job than the chief: " + differs;
   }
-  if (!job_) {
-    job_ = job;
+  if (!agreed_) {
+    agreed_ = job;
     const auto size = static_cast<std::uint64_t>(its.batch_size);
     ledger_.emplace(its.epochs_end > 0
                         ? static_cast<std::int64_t>((its.epochs_end + size - 1) / size)
                         : its.steps * hello.workers,
-                    options_.workers, job.policy.is_sync());
+                    workers(), job.policy.is_sync());
     progress_.samples = its.samples;
     progress_.batches = ledger_->batches();
   }

@@ -14,14 +14,6 @@
 
 namespace trainer {
 
-struct CoordinatorOptions {
-  ServiceOptions service;
-  int workers = 1;
-  /// What each worker must say too, once the first has said how many samples there are; of which,
-  /// it is believed.
-  std::function<WorkerHello(std::uint64_t samples)> job;
-};
-
 /// Where a job stands, after each report of a worker.
 struct CoordinatorProgress {
   std::int64_t done = 0;     ///< Batches.
@@ -36,13 +28,18 @@ class Coordinator final : public WorkerService {
  public:
   using OnProgress = std::function<void(const CoordinatorProgress&)>;
 
-  /// Listens. Throws ClusterError when the address cannot be had.
-  Coordinator(const CoordinatorOptions& options, const Notice& notice, OnProgress on_progress)
-      : WorkerService(options.service, "chief", LinkPurpose::coordinator, notice),
-        options_(options), on_progress_(std::move(on_progress)) {}
+  /// What each worker must say too, once the first has said how many samples there are; of which,
+  /// it is believed.
+  using Expected = std::function<WorkerHello(std::uint64_t samples)>;
+
+  /// Listens; port 0: any free one. Throws ClusterError when the address cannot be had.
+  Coordinator(const PsJob& job, const TaskAddress& address, Expected expected, const Notice& notice,
+              OnProgress on_progress)
+      : WorkerService(job, address, "chief", LinkPurpose::coordinator, notice),
+        expected_(std::move(expected)), on_progress_(std::move(on_progress)) {}
 
  private:
-  int workers() const override { return options_.workers; }
+  int workers() const override { return static_cast<int>(job_.task.workers.size()); }
   bool is_finished() const override {
     return ledger_ && ledger_->is_finished() && sessions_.empty();
   }
@@ -52,10 +49,10 @@ class Coordinator final : public WorkerService {
   std::string progress() const override;
   void ask(Session& session, const WorkReport& report) override;
 
-  CoordinatorOptions options_;
+  Expected expected_;
   OnProgress on_progress_;
-  std::optional<WorkerHello> job_;   ///< None until the first worker has come,
-  std::optional<WorkLedger> ledger_; ///< likewise.
+  std::optional<WorkerHello> agreed_; ///< None until the first worker has come,
+  std::optional<WorkLedger> ledger_;  ///< likewise.
   CoordinatorProgress progress_;
   std::set<int> seen_;
 };

@@ -25,7 +25,7 @@ enum class FrameType : std::uint32_t {
   push,      ///< Worker: fields; the gradients of `step` are whole.
   parameters, ///< Server: fields, then values of version `step`, unless it shares memory.
   pull,       ///< Worker: fields; asks for parameters of version `step` or later.
-  beat,       ///< Either: alive.
+  heartbeat,  ///< Either: alive.
   goodbye,    ///< Worker: done with training.
   ask,        ///< Worker to coordinator: a WorkReport; what next?
   work,       ///< Coordinator: the number of a batch; -1: nothing is left to do.

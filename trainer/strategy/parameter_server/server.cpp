@@ -8,10 +8,15 @@
 
 namespace trainer {
 
-ParameterServer::ParameterServer(const ServerOptions& options, Device& device, const Notice& notice)
-    : WorkerService(options.service, fmt::format("ps {}", options.index),
+ParameterServer::ParameterServer(const PsJob& job, const TaskAddress& address, Device& device,
+                                 const Notice& notice)
+    : WorkerService(job, address, fmt::format("ps {}", job.task.index),
                     LinkPurpose::parameter_server, notice),
-      options_(options), device_(device) {}
+      device_(device),
+      snapshot_folder_(job.snapshot_dir.empty()
+                           ? ""
+                           : fmt::format("{}/ps-{}-of-{}", job.snapshot_dir, job.task.index,
+                                         job.task.servers.size())) {}
 
 void ParameterServer::run() {
   WorkerService::run();
@@ -31,9 +36,9 @@ std::string ParameterServer::refusal(const WorkerHello& hello) {
   }
   settings_ = hello;
   store_.emplace(hello.ranges(), hello.settings.learning_rate, device_);
-  if (!options_.snapshot_dir.empty()) {
-    remove_unfinished(options_.snapshot_dir);
-    snapshots_ = ShardStore::snapshots(options_.snapshot_dir);
+  if (!snapshot_folder_.empty()) {
+    remove_unfinished(snapshot_folder_);
+    snapshots_ = ShardStore::snapshots(snapshot_folder_);
   }
   return "";
 }
@@ -77,13 +82,13 @@ void ParameterServer::keep_time() {
   const Deadline now = Clock::now();
   if (gathering_ && now >= gather_until_) {
     if (!resumed_ || active_workers() == 0) {
-      throw PeerError(fmt::format("ps {} {}", options_.index, who_did_not_come()));
+      throw PeerError(fmt::format("ps {} {}", job_.task.index, who_did_not_come()));
     }
     say(who_did_not_come() + "; goes on without them");
     end_gathering();
   }
   if (now >= next_report_) {
-    next_report_ = after_seconds(options_.report_seconds);
+    next_report_ = after_seconds(k_report_seconds);
     report();
   }
 }

@@ -28,21 +28,17 @@
 
 namespace trainer {
 
-struct ServerOptions {
-  ServiceOptions service;
-  int index = 0;
-  std::string snapshot_dir;   ///< Empty: no snapshots.
-  double report_seconds = 10; ///< Between lines of traffic.
-};
-
 class ParameterServer final : public WorkerService {
  public:
-  /// Listens. Throws ClusterError when the address cannot be had.
-  ParameterServer(const ServerOptions& options, Device& device, const Notice& notice);
+  /// Listens; port 0: any free one. Throws ClusterError when the address cannot be had.
+  ParameterServer(const PsJob& job, const TaskAddress& address, Device& device,
+                  const Notice& notice);
 
   void run();
 
  private:
+  static constexpr double k_report_seconds = 10; ///< Between lines of traffic.
+
   int workers() const override { return settings_ ? static_cast<int>(settings_->workers) : 0; }
   bool is_finished() const override {
     return !done_.empty() && !gathering_ && active_workers() == 0;
@@ -83,8 +79,8 @@ class ParameterServer final : public WorkerService {
   Traffic traffic() const; ///< Since the start.
   void report();
 
-  ServerOptions options_;
   Device& device_;
+  std::string snapshot_folder_;         ///< This server's own; empty: no snapshots.
   std::optional<WorkerHello> settings_; ///< The first worker's; all others agree.
   std::optional<ShardStore> store_;
   std::vector<std::int64_t> snapshots_; ///< Newest first.
@@ -92,12 +88,12 @@ class ParameterServer final : public WorkerService {
   std::int64_t began_at_ = 0;           ///< Its first version.
   bool resumed_ = false;                ///< From a snapshot.
   bool gathering_ = true;
-  Deadline gather_until_ = after_seconds(options_.service.rendezvous_timeout);
+  Deadline gather_until_ = after_seconds(job_.rendezvous_timeout);
 
   Score totals_; ///< Of all pushes applied in this generation.
   std::int64_t late_ = 0;
   std::int64_t stale_most_ = 0;
-  Deadline next_report_ = after_seconds(options_.report_seconds);
+  Deadline next_report_ = after_seconds(k_report_seconds);
   Traffic gone_; ///< Of sessions that are no more.
   Traffic reported_;
   std::int64_t reported_version_ = 0;

@@ -4,19 +4,19 @@
 
 #include <fmt/ranges.h>
 
-#include "trainer/job/beat.h"
+#include "trainer/job/heartbeat.h"
 
 namespace trainer {
 
-WorkerService::WorkerService(ServiceOptions options, std::string name, LinkPurpose purpose,
-                             Notice notice)
-    : options_(std::move(options)), name_(std::move(name)), notice_(std::move(notice)),
-      listener_(listen_as_task(options_.address, name_, options_.rendezvous_timeout)),
+WorkerService::WorkerService(PsJob job, const TaskAddress& address, std::string name,
+                             LinkPurpose purpose, Notice notice)
+    : job_(std::move(job)), name_(std::move(name)), notice_(std::move(notice)),
+      listener_(listen_as_task(address, name_, job_.rendezvous_timeout)),
       port_(local_address(listener_).port()),
-      arrivals_(std::move(listener_), options_.token, purpose) {}
+      arrivals_(std::move(listener_), job_.task.token, purpose) {}
 
 void WorkerService::run() {
-  alone_until_ = after_seconds(options_.rendezvous_timeout);
+  alone_until_ = after_seconds(job_.rendezvous_timeout);
   try {
     while (!stopped_ && !is_finished()) {
       if (receive()) {
@@ -24,7 +24,7 @@ void WorkerService::run() {
       }
       let_in();
       keep_time();
-      beat();
+      send_heartbeats();
       remove_gone();
     }
   } catch (const Error& error) {
@@ -39,7 +39,7 @@ void WorkerService::run() {
   }
 }
 
-/// Waits for what comes, a beat's time at most, and hands it on. Whether anything did.
+/// Waits for what comes, a heartbeat's time at most, and hands it on. Whether anything did.
 bool WorkerService::receive() {
   polled_.clear();
   polled_.push_back({arrivals_.fd(), POLLIN, 0});
@@ -48,7 +48,7 @@ bool WorkerService::receive() {
     polled_.push_back({session.channel.fd(), static_cast<short>(POLLIN | out), 0});
   }
   if (poll(polled_.data(), polled_.size(),
-           poll_timeout(after_seconds(beat_seconds(options_.peer_timeout)))) <= 0) {
+           poll_timeout(after_seconds(heartbeat_seconds(job_.peer_timeout)))) <= 0) {
     return false;
   }
   std::size_t i = 0;
@@ -66,29 +66,29 @@ bool WorkerService::receive() {
 
 void WorkerService::let_in() {
   for (Acceptor::Arrival& arrival : arrivals_.take()) {
-    tune_link(arrival.link, options_.peer_timeout);
+    tune_link(arrival.link, job_.peer_timeout);
     sessions_.emplace_back(std::move(arrival.who), std::move(arrival.link), *this);
   }
 }
 
 /// Now and then: who is silent is lost, the others are told that this task lives.
-void WorkerService::beat() {
+void WorkerService::send_heartbeats() {
   if (active_workers() == 0 && !is_finished() && Clock::now() >= alone_until_) {
     throw PeerError(last_lost_.empty()
                         ? fmt::format("{} {}", name_, who_did_not_come())
                         : fmt::format("{} waited {:g} s with no worker left{}; the last was {}",
-                                      name_, options_.rendezvous_timeout, progress(), last_lost_));
+                                      name_, job_.rendezvous_timeout, progress(), last_lost_));
   }
-  if (Clock::now() < next_beat_) {
+  if (Clock::now() < next_heartbeat_) {
     return;
   }
-  next_beat_ = after_seconds(beat_seconds(options_.peer_timeout));
+  next_heartbeat_ = after_seconds(heartbeat_seconds(job_.peer_timeout));
   for (Session& session : sessions_) {
     const double silent = -seconds_until(session.heard);
-    if (silent > options_.peer_timeout) {
+    if (silent > job_.peer_timeout) {
       lose(session, fmt::format("silent for {:.0f} s", silent));
     } else if (is_active(session) && !session.channel.has_unsent()) {
-      guarded(session, [&] { session.channel.send(FrameType::beat); });
+      guarded(session, [&] { session.channel.send(FrameType::heartbeat); });
     }
   }
 }
@@ -103,7 +103,7 @@ void WorkerService::lose(Session& session, const std::string& why) {
     return;
   }
   last_lost_ = fmt::format("{}: {}", session.name(), why);
-  alone_until_ = after_seconds(options_.rendezvous_timeout);
+  alone_until_ = after_seconds(job_.rendezvous_timeout);
   if (const std::string follows = lost(session); !follows.empty()) {
     say(fmt::format("lost {}; {}", last_lost_, follows));
   }
@@ -162,7 +162,7 @@ std::vector<int> WorkerService::missing_workers() const {
 
 std::string WorkerService::who_did_not_come() const {
   const std::string refusals = arrivals_.refusals();
-  return fmt::format("waited {:g} s: {} did not come{}{}", options_.rendezvous_timeout,
+  return fmt::format("waited {:g} s: {} did not come{}{}", job_.rendezvous_timeout,
                      workers() == 0 ? std::string("all workers")
                                     : fmt::format("workers {} of {}",
                                                   fmt::join(missing_workers(), ", "), workers()),

@@ -17,19 +17,10 @@
 
 #include "trainer/job/arrivals.h"
 #include "trainer/job/dialling.h"
+#include "trainer/strategy/parameter_server/job.h"
 #include "trainer/strategy/parameter_server/session.h"
 
 namespace trainer {
-
-/// A line for the log.
-using Notice = std::function<void(const std::string&)>;
-
-struct ServiceOptions {
-  TaskAddress address; ///< Port 0: any free one, see port().
-  std::string token;
-  double peer_timeout = 8;
-  double rendezvous_timeout = 60;
-};
 
 class WorkerService : public SessionOwner {
  public:
@@ -46,8 +37,9 @@ class WorkerService : public SessionOwner {
   }
 
  protected:
-  /// Listens. Throws ClusterError when the address cannot be had.
-  WorkerService(ServiceOptions options, std::string name, LinkPurpose purpose, Notice notice);
+  /// Listens; port 0: any free one, see port(). Throws ClusterError when the address cannot be had.
+  WorkerService(PsJob job, const TaskAddress& address, std::string name, LinkPurpose purpose,
+                Notice notice);
 
   virtual int workers() const = 0; ///< Of the job; 0: not known yet.
   virtual bool is_finished() const = 0;
@@ -85,6 +77,7 @@ class WorkerService : public SessionOwner {
   std::string who_did_not_come() const; ///< "waited 60 s: workers 0, 2 of 3 did not come"
   void say(const std::string& text) const { notice_(fmt::format("{}: {}", name_, text)); }
 
+  PsJob job_;
   std::list<Session> sessions_;
   std::set<int> done_;   ///< Workers.
   bool advance_ = false; ///< A worker left: an update may be complete now.
@@ -92,13 +85,12 @@ class WorkerService : public SessionOwner {
  private:
   bool receive();
   void let_in();
-  void beat();
+  void send_heartbeats();
   void lose(Session& session, const std::string& why);
   void remove_gone();
   /// Of one that is no more.
   virtual void gone(const Session& /*session*/) {}
 
-  ServiceOptions options_;
   std::string name_;
   Notice notice_;
   std::atomic<bool> stopped_{false};
@@ -106,7 +98,7 @@ class WorkerService : public SessionOwner {
   int port_;
   Arrivals arrivals_;
   std::vector<pollfd> polled_;
-  Deadline next_beat_ = Clock::now();
+  Deadline next_heartbeat_ = Clock::now();
   Deadline alone_until_;
   std::string last_lost_;
 };

@@ -97,7 +97,7 @@ ReadParts Session::body_of(const FrameHeader& header) {
   case FrameType::ask:
     return {writable_bytes_of(report_)};
   case FrameType::welcome:
-  case FrameType::beat:
+  case FrameType::heartbeat:
   case FrameType::goodbye:
     return {};
   default:
@@ -154,7 +154,7 @@ void Session::handle(const FrameHeader& header) {
     owner_.goodbye(*this);
     break;
   default:
-    break; // A beat says no more than that it came.
+    break; // A heartbeat says no more than that it came.
   }
 }
 

@@ -64,29 +64,14 @@ void warn_without_token(const PsTask& task) {
   }
 }
 
-ServiceOptions service_options(const PsJob& job, const std::string& address,
-                               const std::string& who) {
-  return {.address = TaskAddress::parse(address, who),
-          .token = job.task.token,
-          .peer_timeout = job.peer_timeout,
-          .rendezvous_timeout = job.rendezvous_timeout};
-}
-
 void serve(const PsJob& job) {
   const PsTask& task = job.task;
-  ServerOptions server;
-  server.service = service_options(job, task.servers[static_cast<std::size_t>(task.index)],
-                                   fmt::format("ps {}", task.index));
-  server.index = task.index;
-  if (!job.snapshot_dir.empty()) {
-    server.snapshot_dir =
-        fmt::format("{}/ps-{}-of-{}", job.snapshot_dir, task.index, task.servers.size());
-  }
+  const std::string& address = task.servers[static_cast<std::size_t>(task.index)];
   const std::unique_ptr<Device> device = make_device("cpu"); // Whatever the workers have.
-  ParameterServer running(server, *device, say);
-  say(fmt::format("ps {}: listens at {} for {} workers; {}", task.index,
-                  task.servers[static_cast<std::size_t>(task.index)], task.workers.size(),
-                  device->describe()));
+  ParameterServer running(job, TaskAddress::parse(address, fmt::format("ps {}", task.index)),
+                          *device, say);
+  say(fmt::format("ps {}: listens at {} for {} workers; {}", task.index, address,
+                  task.workers.size(), device->describe()));
   warn_without_token(task);
   running.run();
 }
@@ -123,12 +108,10 @@ void coordinate(const PsJob& job) {
                                  now.waiting_seconds / workers));
     }
   };
-  CoordinatorOptions coordinator;
-  coordinator.service = service_options(job, task.chief, "chief");
-  coordinator.workers = static_cast<int>(task.workers.size());
-  coordinator.job = [&](std::uint64_t samples) { return self_of(job, samples); };
   Coordinator running(
-      coordinator, [&](const std::string& text) { outputs.say(text); }, on_progress);
+      job, TaskAddress::parse(task.chief, "chief"),
+      [&](std::uint64_t samples) { return self_of(job, samples); },
+      [&](const std::string& text) { outputs.say(text); }, on_progress);
   warn_without_token(task);
   outputs.say(fmt::format("chief: hands out batches of {} samples to {} workers from {}",
                           job.batch_size(), task.workers.size(), task.chief));
@@ -162,8 +145,7 @@ void train(const PsJob& job) {
   worker.train(last, [&](std::int64_t step, const Score& totals) {
     outputs.progress(step, last);
     if (first && (step % job.run.log_every == 0 || step == last)) {
-      outputs.line(
-          progress.line(step, totals, worker.input_seconds(), worker.client().seconds_waiting()));
+      outputs.line(progress.line(step, totals, worker.input_seconds(), worker.waiting_seconds()));
     }
   });
   const bool reports = worker.client().is_first();
@@ -175,7 +157,8 @@ void train(const PsJob& job) {
   }
 }
 
-void benchmark(const PsJob& job) {
+void benchmark(PsJob job) {
+  job.task.chief.clear(); // Its batches are as good as any.
   const PsTask& task = job.task;
   const Dataset data =
       synthetic_for(job.run.model, k_benchmark_samples, static_cast<std::uint64_t>(job.run.seed));
@@ -203,8 +186,7 @@ void benchmark(const PsJob& job) {
                     "{:.0f} | waiting {:.3f} s | {} | {}",
                     job.run.model.name, trainer_version(), task.servers.size(), task.workers.size(),
                     job.batch_size(), rates.back(), rates[rates.size() / 2],
-                    worker.client().seconds_waiting(), worker.client().describe(),
-                    device->describe()));
+                    worker.waiting_seconds(), worker.client().describe(), device->describe()));
   }
 }
 

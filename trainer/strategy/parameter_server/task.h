@@ -7,46 +7,11 @@
 #pragma once
 
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "trainer/cluster/cluster.h"
-#include "trainer/data/locate.h"
-#include "trainer/monitor/outputs.h"
-#include "trainer/run/run_options.h"
-#include "trainer/strategy/parameter_server/protocol.h"
+#include "trainer/strategy/parameter_server/job.h"
 
 namespace trainer {
-
-struct PsTask {
-  std::vector<std::string> servers; ///< host:port
-  std::vector<std::string> workers;
-  std::string chief; ///< Empty: none.
-  enum class Role { server, worker, chief } role = Role::worker;
-  int index = 0;
-  int local_rank = 0; ///< Of a worker: the GPU that it takes.
-  std::string token;
-};
-
-/// A job as one of its tasks sees it.
-struct PsJob {
-  PsTask task;
-  RunOptions run;
-  DataOptions data;
-  OutputOptions outputs;
-  PsPolicy policy;
-  std::string device = "auto";
-  bool shared_memory = true; ///< Between a server and workers of one host.
-  std::string snapshot_dir;  ///< Of the servers; empty: none.
-  double peer_timeout = 8;
-  double rendezvous_timeout = 60;
-  bool is_benchmark = false; ///< Train on synthetic images, and print samples/s.
-
-  std::int64_t batch_size() const { return run.batch_size() * run.accumulation_steps; }
-  std::int64_t global_batch() const {
-    return batch_size() * static_cast<std::int64_t>(task.workers.size());
-  }
-};
 
 /// What this task says of itself, and what must be alike on all, of so many training samples. The
 /// learning rate is that of workers without servers after as many samples.

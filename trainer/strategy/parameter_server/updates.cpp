@@ -74,8 +74,8 @@ std::vector<Session*> ParameterServer::next_pushes() {
 }
 
 void ParameterServer::save() {
-  if (settings_->policy.snapshot_every > 0 && !options_.snapshot_dir.empty()) {
-    store_->save(options_.snapshot_dir, job_text(*settings_), k_snapshots_kept);
+  if (settings_->policy.snapshot_every > 0 && !snapshot_folder_.empty()) {
+    store_->save(snapshot_folder_, job_text(*settings_), k_snapshots_kept);
     snapshots_.insert(snapshots_.begin(), version());
     snapshots_.resize(std::min(snapshots_.size(), k_snapshots_kept));
   }
@@ -143,18 +143,18 @@ bool ParameterServer::restart(Session& session, const FrameFields& fields,
   }
   if (is_new ? version() > 0
              : std::find(snapshots_.begin(), snapshots_.end(), fields.step) == snapshots_.end()) {
-    refuse(session, fmt::format("ps {} has no snapshot of step {}", options_.index, fields.step));
+    refuse(session, fmt::format("ps {} has no snapshot of step {}", job_.task.index, fields.step));
     return false;
   }
   if (is_new) {
     std::copy(values.begin(), values.end(), parameters.begin());
     save();
   } else {
-    store_->load(options_.snapshot_dir, job_text(*settings_), fields.step);
+    store_->load(snapshot_folder_, job_text(*settings_), fields.step);
     snapshots_.erase(snapshots_.begin(),
                      std::find(snapshots_.begin(), snapshots_.end(), fields.step));
     resumed_ = true;
-    say(fmt::format("resumes at step {} from {}", version(), options_.snapshot_dir));
+    say(fmt::format("resumes at step {} from {}", version(), snapshot_folder_));
   }
   generation_ = fields.extra;
   began_at_ = version();

@@ -19,20 +19,13 @@ void say(const std::string& text) {
 
 namespace {
 
-ClientOptions client_options(const PsJob& job, const Dataset& data, bool is_host) {
-  ClientOptions client;
-  client.servers = job.task.servers;
-  client.chief = job.is_benchmark ? "" : job.task.chief;
-  client.token = job.task.token;
-  client.self = self_of(job, data.train.count);
-  client.self.settings.data = digest(data);
+WorkerHello hello_of(const PsJob& job, const Dataset& data, bool is_host) {
+  WorkerHello self = self_of(job, data.train.count);
+  self.settings.data = digest(data);
   // Of what the servers hold.
   std::string_view(is_host ? "panels" : "row-major")
-      .copy(client.self.settings.kernels.data(), client.self.settings.kernels.size() - 1);
-  client.shared_memory = job.shared_memory;
-  client.peer_timeout = job.peer_timeout;
-  client.rendezvous_timeout = job.rendezvous_timeout;
-  return client;
+      .copy(self.settings.kernels.data(), self.settings.kernels.size() - 1);
+  return self;
 }
 
 } // namespace
@@ -41,7 +34,7 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
     : job_(job), data_(data),
       alone_(make_single_rank(&device, fmt::format("worker {}", job.task.index))),
       replica_(fitted(job.run.model, data), device),
-      client_(client_options(job, data, device.is_host()), replica_.model->tensors().arena_size(),
+      client_(job, hello_of(job, data, device.is_host()), replica_.model->tensors().arena_size(),
               say) {
   replica_.place(client_.parameters(), client_.gradients());
   replica_.model->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());

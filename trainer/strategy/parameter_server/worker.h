@@ -34,7 +34,9 @@ class PsWorker {
   /// The held-out samples' score, by the values that the servers gave last.
   Score evaluate();
 
+  /// Spent getting batches, and waiting for what follows from them, since connect().
   double input_seconds() const { return strategy_->seconds_input(); }
+  double waiting_seconds() const { return strategy_->exchange().seconds_exposed(); }
 
  private:
   const PsJob& job_;

@@ -5,16 +5,19 @@
 #include <doctest/doctest.h>
 
 #include "tests/unit/thread.h"
+#include "tests/unit/trainer/strategy/parameter_server/running.h"
 #include "tests/unit/waiting.h"
 #include "trainer/errors.h"
 #include "trainer/job/handshake.h"
 #include "trainer/strategy/parameter_server/client.h"
-#include "trainer/strategy/parameter_server/server_link.h"
+#include "trainer/strategy/parameter_server/server_connection.h"
 
 namespace trainer {
 namespace {
 
-constexpr const char* k_token = "a token for tests";
+using test::k_token;
+using test::WorkerOptions;
+
 constexpr std::int64_t k_batch_size = 10;
 
 RunSettings settings_of(std::uint64_t samples) {
@@ -25,25 +28,25 @@ RunSettings settings_of(std::uint64_t samples) {
   return settings;
 }
 
-ClientOptions link_to(int port, int worker, int workers, std::int64_t batches = 0) {
-  ClientOptions options;
-  options.chief = "127.0.0.1:" + std::to_string(port);
-  options.shared_memory = false;
-  options.token = k_token;
+WorkerOptions link_to(int port, int worker, int workers, std::int64_t batches = 0) {
+  WorkerOptions options;
+  options.job.task.chief = "127.0.0.1:" + std::to_string(port);
+  options.job.shared_memory = false;
+  options.job.task.token = k_token;
   options.self.worker = worker;
   options.self.workers = workers;
   options.self.policy.sync = 0;
   options.self.settings = settings_of(100);
   options.self.settings.epochs_end = static_cast<std::uint64_t>(batches * k_batch_size);
-  options.peer_timeout = 5;
-  options.rendezvous_timeout = 20;
+  options.job.peer_timeout = 5;
+  options.job.rendezvous_timeout = 20;
   return options;
 }
 
 /// A worker that has met the chief alone.
 struct ChiefLink : ParameterClient {
-  explicit ChiefLink(const ClientOptions& options)
-      : ParameterClient(options, 0, [](const std::string&) {}) {
+  explicit ChiefLink(const WorkerOptions& options)
+      : ParameterClient(options.job, options.self, 0, [](const std::string&) {}) {
     meet_chief();
   }
 };
@@ -54,18 +57,13 @@ class Running {
   Running(int workers, std::int64_t batches, double wait = 20)
       : batches_(batches),
         coordinator_(
-            {.service = {.address = {"127.0.0.1", 0},
-                         .token = k_token,
-                         .peer_timeout = unit::time_out(2),
-                         .rendezvous_timeout = wait},
-             .workers = workers,
-             .job =
-                 [=](std::uint64_t samples) {
-                   WorkerHello job{.workers = workers, .settings = settings_of(samples)};
-                   job.policy.sync = 0;
-                   job.settings.epochs_end = static_cast<std::uint64_t>(batches * k_batch_size);
-                   return job;
-                 }},
+            job_of(workers, wait), {"127.0.0.1", 0},
+            [=](std::uint64_t samples) {
+              WorkerHello hello{.workers = workers, .settings = settings_of(samples)};
+              hello.policy.sync = 0;
+              hello.settings.epochs_end = static_cast<std::uint64_t>(batches * k_batch_size);
+              return hello;
+            },
             [this](const std::string& text) {
               const std::lock_guard lock(mutex_);
               said_ += text + "\n";
@@ -76,7 +74,7 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  ClientOptions link(int worker, int workers) const {
+  WorkerOptions link(int worker, int workers) const {
     return link_to(coordinator_.port(), worker, workers, batches_);
   }
   std::string finish() { return thread_.thrown(); }
@@ -88,6 +86,15 @@ class Running {
   const CoordinatorProgress& progress() const { return progress_; }
 
  private:
+  static PsJob job_of(int workers, double wait) {
+    PsJob job;
+    job.task.workers.resize(static_cast<std::size_t>(workers));
+    job.task.token = k_token;
+    job.peer_timeout = unit::time_out(2);
+    job.rendezvous_timeout = wait;
+    return job;
+  }
+
   std::int64_t batches_;
   std::mutex mutex_;
   std::string said_;
@@ -202,15 +209,15 @@ TEST_CASE("a worker that is lost is named, and its batch done by another") {
 
 TEST_CASE("a worker of another job is refused with what differs, and one too many by number") {
   Running running(1, 1);
-  ClientOptions options = running.link(0, 1);
+  WorkerOptions options = running.link(0, 1);
   options.self.settings.seed = 8;
   CHECK_THROWS_WITH_AS(ChiefLink{options}, doctest::Contains("--seed is 8 and 7"), ClusterError);
   options = running.link(1, 2);
   CHECK_THROWS_WITH_AS(ChiefLink{options}, doctest::Contains("the number of workers is 2 and 1"),
                        ClusterError);
   options = running.link(0, 1);
-  options.token = "another";
-  options.rendezvous_timeout = 1;
+  options.job.task.token = "another";
+  options.job.rendezvous_timeout = 1;
   CHECK_THROWS_AS(ChiefLink{options}, Error);
 }
 

@@ -26,8 +26,8 @@ TEST_CASE("16-bit gradients are rounded by the worker, through shared memory as 
       std::vector<std::future<std::vector<float>>> workers;
       for (int w = 0; w < 3; ++w) {
         workers.push_back(std::async(std::launch::async, [&, w] {
-          ClientOptions options = options_for(addresses, w, 3);
-          options.shared_memory = shared;
+          WorkerOptions options = options_for(addresses, w, 3);
+          options.job.shared_memory = shared;
           options.self.settings.wire = static_cast<std::int64_t>(wire);
           return work(options, 20);
         }));
@@ -52,10 +52,10 @@ TEST_CASE("gradients that are final are on their way before the step that they a
     for (int i = 0; i < 2; ++i) {
       addresses.push_back(running.emplace_back(i).address());
     }
-    ClientOptions options = options_for(addresses, 0, 1);
-    options.shared_memory = false;
+    WorkerOptions options = options_for(addresses, 0, 1);
+    options.job.shared_memory = false;
     options.self.settings.wire = static_cast<std::int64_t>(wire);
-    ParameterClient client(options, k_count, [](const std::string&) {});
+    ParameterClient client = options.client();
     const std::int64_t step = client.connect();
     constexpr std::size_t k_final = 500;
     std::fill(client.gradients().begin(), client.gradients().end(), 1.0F);
@@ -112,10 +112,10 @@ TEST_CASE("workers that would push gradients of unlike types are told so") {
   Running server(0);
   RawWorker first(server, RawWorker::hello(0, 2));
   first.read_until(FrameType::welcome);
-  ClientOptions options = options_for({server.address()}, 1, 2);
+  WorkerOptions options = options_for({server.address()}, 1, 2);
   options.self.policy.snapshot_every = 1;
   options.self.settings.wire = static_cast<std::int64_t>(WireType::bf16);
-  ParameterClient second(options, k_count, [](const std::string&) {});
+  ParameterClient second = options.client();
   try {
     second.connect();
     FAIL("it was accepted");

@@ -39,7 +39,7 @@ std::vector<FrameType> RawWorker::read_until(FrameType type) {
     if (next == type) {
       return before;
     }
-    if (next != FrameType::beat) {
+    if (next != FrameType::heartbeat) {
       before.push_back(next);
     }
   }

@@ -21,8 +21,8 @@ class RawWorker {
     send_body(type, bytes_of(fields), size);
   }
 
-  /// Reads until one of this type comes; the frames before it, beats left out. Throws LinkError
-  /// where the server ends the connection instead.
+  /// Reads until one of this type comes; the frames before it, heartbeats left out. Throws
+  /// LinkError where the server ends the connection instead.
   std::vector<FrameType> read_until(FrameType type);
 
  private:

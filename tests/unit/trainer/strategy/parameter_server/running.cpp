@@ -21,23 +21,23 @@ void fill_gradient(std::span<const float> values, std::int64_t step, std::int64_
 
 } // namespace
 
-ClientOptions options_for(std::vector<std::string> servers, int worker, int workers) {
-  ClientOptions options;
-  options.servers = std::move(servers);
+WorkerOptions options_for(std::vector<std::string> servers, int worker, int workers) {
+  WorkerOptions options;
+  options.job.task.servers = std::move(servers);
   options.self.worker = worker;
   options.self.workers = workers;
-  options.token = k_token;
+  options.job.task.token = k_token;
   options.self.settings.learning_rate.peak = 0.01;
   options.self.settings.seed = 7;
-  options.peer_timeout = k_peer_timeout;
-  options.rendezvous_timeout = 20;
+  options.job.peer_timeout = k_peer_timeout;
+  options.job.rendezvous_timeout = 20;
   return options;
 }
 
-std::vector<float> work(const ClientOptions& options, std::int64_t steps,
+std::vector<float> work(const WorkerOptions& options, std::int64_t steps,
                         const std::function<void(std::int64_t)>& before_step,
                         std::function<void(const std::string&)> notice) {
-  ParameterClient client(options, k_count, std::move(notice));
+  ParameterClient client = options.client(k_count, std::move(notice));
   for (std::size_t i = 0; i < k_count; ++i) {
     client.parameters()[i] = 0.001F * static_cast<float>(i);
   }

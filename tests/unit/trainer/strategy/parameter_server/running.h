@@ -23,12 +23,7 @@ class Running {
  public:
   explicit Running(int index, int port = 0, std::string snapshots = "", double wait = 20,
                    double peer_timeout = k_peer_timeout)
-      : server_({.service = {.address = {"127.0.0.1", port},
-                             .token = k_token,
-                             .peer_timeout = peer_timeout,
-                             .rendezvous_timeout = wait},
-                 .index = index,
-                 .snapshot_dir = std::move(snapshots)},
+      : server_(job_of(index, std::move(snapshots), wait, peer_timeout), {"127.0.0.1", port},
                 test_device(), [this](const std::string& text) { note(text); }),
         thread_([this] { server_.run(); }) {}
   ~Running() { server_.stop(); }
@@ -43,6 +38,16 @@ class Running {
   }
 
  private:
+  static PsJob job_of(int index, std::string snapshots, double wait, double peer_timeout) {
+    PsJob job;
+    job.task.servers.resize(static_cast<std::size_t>(index) + 1);
+    job.task.index = index;
+    job.task.token = k_token;
+    job.snapshot_dir = std::move(snapshots);
+    job.rendezvous_timeout = wait;
+    job.peer_timeout = peer_timeout;
+    return job;
+  }
   void note(const std::string& text) {
     const std::lock_guard lock(mutex_);
     said_ += text + "\n";
@@ -53,11 +58,22 @@ class Running {
   unit::Thread thread_;
 };
 
-ClientOptions options_for(std::vector<std::string> servers, int worker, int workers);
+/// What a worker goes by.
+struct WorkerOptions {
+  PsJob job;
+  WorkerHello self;
+
+  ParameterClient client(
+      std::size_t count = k_count, Notice notice = [](const auto&) {}) const {
+    return {job, self, count, std::move(notice)};
+  }
+};
+
+WorkerOptions options_for(std::vector<std::string> servers, int worker, int workers);
 
 /// What a worker does; its last values.
 std::vector<float> work(
-    const ClientOptions& options, std::int64_t steps,
+    const WorkerOptions& options, std::int64_t steps,
     const std::function<void(std::int64_t)>& before_step = {},
     std::function<void(const std::string&)> notice = [](const auto&) {});
 

@@ -36,8 +36,8 @@ TEST_CASE("synchronous workers and servers hold what one process would") {
       std::vector<std::future<std::vector<float>>> workers;
       for (int w = 0; w < 3; ++w) {
         workers.push_back(std::async(std::launch::async, [&, w] {
-          ClientOptions options = options_for(addresses, w, 3);
-          options.shared_memory = shared;
+          WorkerOptions options = options_for(addresses, w, 3);
+          options.job.shared_memory = shared;
           return work(options, 20);
         }));
       }
@@ -59,7 +59,7 @@ TEST_CASE("an asynchronous job trains, and its workers stay within the staleness
   std::vector<std::future<std::vector<float>>> workers;
   for (int w = 0; w < 2; ++w) {
     workers.push_back(std::async(std::launch::async, [&, w] {
-      ClientOptions options = options_for({server.address()}, w, 2);
+      WorkerOptions options = options_for({server.address()}, w, 2);
       options.self.policy.sync = 0;
       options.self.policy.max_staleness = 2;
       return work(options, 200, [&](std::int64_t step) {
@@ -82,7 +82,7 @@ TEST_CASE("with a backup worker, updates do not wait for the slowest") {
   Running server(0);
   std::atomic<bool> are_done = false;
   const auto worker = [&](int w) {
-    ClientOptions options = options_for({server.address()}, w, 3);
+    WorkerOptions options = options_for({server.address()}, w, 3);
     options.self.policy.backup_workers = 1;
     return work(options, 10, [&, w](std::int64_t step) {
       if (w == 2 && step == 1) {
@@ -105,8 +105,7 @@ TEST_CASE("a worker that leaves without a goodbye is named, and the others go on
   auto stays = std::async(std::launch::async,
                           [&] { return work(options_for({server.address()}, 0, 2), 50); });
   {
-    ParameterClient leaves(options_for({server.address()}, 1, 2), k_count,
-                           [](const std::string&) {});
+    ParameterClient leaves = options_for({server.address()}, 1, 2).client();
     std::int64_t step = leaves.connect();
     while (step < 5) {
       step = leaves.step(step, {1.0, 1, 1}).step;
@@ -133,9 +132,9 @@ TEST_CASE("servers that are killed come back to a snapshot, and the result is th
   std::vector<std::future<std::vector<float>>> workers;
   for (int w = 0; w < 2; ++w) {
     workers.push_back(std::async(std::launch::async, [&, w] {
-      ClientOptions options = options_for(addresses, w, 2);
+      WorkerOptions options = options_for(addresses, w, 2);
       options.self.policy.snapshot_every = 10;
-      options.shared_memory = shared;
+      options.job.shared_memory = shared;
       return work(options, 60, [&](std::int64_t step) {
         if (step == 34) {
           kill_now = true;
@@ -167,9 +166,9 @@ TEST_CASE("a server that comes back goes on counting samples where it was") {
   const TempFolder snapshots;
   const HeldPort port;
   auto server = std::make_unique<Running>(0, port.number(), snapshots.path());
-  ClientOptions options = options_for({server->address()}, 0, 1);
+  WorkerOptions options = options_for({server->address()}, 0, 1);
   options.self.policy.snapshot_every = 1;
-  ParameterClient client(options, k_count, [](const std::string&) {});
+  ParameterClient client = options.client();
   std::int64_t step = client.connect();
   for (const std::int64_t expected : {1, 2, 3, 4, 5, 6}) {
     if (expected == 4) {
@@ -191,7 +190,8 @@ TEST_CASE("a server that comes back goes on counting samples where it was") {
 TEST_CASE("the first worker that is there, or is done, is the one to tell how the job went") {
   Running server(0);
   const auto client_of = [&](int worker) {
-    return std::make_unique<ParameterClient>(options_for({server.address()}, worker, 3), k_count,
+    const WorkerOptions options = options_for({server.address()}, worker, 3);
+    return std::make_unique<ParameterClient>(options.job, options.self, k_count,
                                              [](const std::string&) {});
   };
   std::vector<std::unique_ptr<ParameterClient>> clients;
@@ -241,7 +241,7 @@ TEST_CASE("a server that comes back a step ahead of the others goes back with th
   std::vector<std::future<std::vector<float>>> workers;
   for (int w = 0; w < 2; ++w) {
     workers.push_back(std::async(std::launch::async, [&, w] {
-      ClientOptions options = options_for(servers[static_cast<std::size_t>(w)], w, 2);
+      WorkerOptions options = options_for(servers[static_cast<std::size_t>(w)], w, 2);
       options.self.policy.snapshot_every = 5;
       const auto before_step = [&, w](std::int64_t step) {
         if (step == 9 && !is_lost) {
@@ -253,7 +253,8 @@ TEST_CASE("a server that comes back a step ahead of the others goes back with th
       });
     }));
   }
-  unit::wait_until([&] { return std::filesystem::exists(folder / "1/step-000000010.json"); });
+  unit::wait_until(
+      [&] { return std::filesystem::exists(folder / "1/ps-1-of-2/step-000000010.json"); });
   ahead.reset();
   unit::wait_until([&] { return is_lost.load(); });
   ahead = std::make_unique<Running>(1, port.number(), folder_of(1));
@@ -312,7 +313,7 @@ TEST_CASE("a server that comes back before the first update restarts from the fi
   const HeldPort port;
   Running stays(0, 0, folder_of(0));
   auto killed = std::make_unique<Running>(1, port.number(), folder_of(1));
-  ClientOptions options = options_for({stays.address(), killed->address()}, 0, 1);
+  WorkerOptions options = options_for({stays.address(), killed->address()}, 0, 1);
   options.self.policy.snapshot_every = 100;
   check_close(work(options, 20,
                    [&](std::int64_t step) {
@@ -329,8 +330,7 @@ TEST_CASE("a server that comes back without a snapshot is named, and the job end
   const HeldPort port;
   Running stays(0);
   auto killed = std::make_unique<Running>(1, port.number());
-  ParameterClient client(options_for({stays.address(), killed->address()}, 0, 1), k_count,
-                         [](const std::string&) {});
+  ParameterClient client = options_for({stays.address(), killed->address()}, 0, 1).client();
   const std::int64_t step = client.step(client.connect(), {1.0, 1, 1}).step;
   killed.reset();
   killed = std::make_unique<Running>(1, port.number());
@@ -348,10 +348,10 @@ TEST_CASE("workers wait long for a server that is lost, and the others do not mi
   std::atomic<bool> has_begun = false;
   std::atomic<bool> was_killed = false;
   auto worker = std::async(std::launch::async, [&] {
-    ClientOptions options = options_for({stays.address(), killed->address()}, 0, 1);
+    WorkerOptions options = options_for({stays.address(), killed->address()}, 0, 1);
     options.self.policy.snapshot_every = 1;
-    options.peer_timeout = k_short_timeout;
-    options.rendezvous_timeout = k_wait;
+    options.job.peer_timeout = k_short_timeout;
+    options.job.rendezvous_timeout = k_wait;
     return work(options, 100, [&](std::int64_t step) {
       has_begun = step > 5;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -372,11 +372,11 @@ TEST_CASE("workers wait long for a server that is lost, and the others do not mi
 
 TEST_CASE("a worker with another seed is refused with what differs") {
   Running server(0);
-  ParameterClient first(options_for({server.address()}, 1, 2), k_count, [](const std::string&) {});
+  ParameterClient first = options_for({server.address()}, 1, 2).client();
   first.connect(); // It is welcome: the job is as it says.
-  ClientOptions other = options_for({server.address()}, 0, 2);
+  WorkerOptions other = options_for({server.address()}, 0, 2);
   other.self.settings.seed = 8;
-  ParameterClient second(other, k_count, [](const std::string&) {});
+  ParameterClient second = other.client();
   const std::string refusal = message_of<ClusterError>([&] { second.connect(); });
   CHECK(contains(refusal, "it trains another job than worker 1: --seed is "));
 }
@@ -384,9 +384,9 @@ TEST_CASE("a worker with another seed is refused with what differs") {
 TEST_CASE("a server whose workers do not come fails, naming those that are missing") {
   constexpr double k_wait = unit::time_out(0.3); // In which the one that comes has to be there.
   Running server(0, 0, "", k_wait);
-  ClientOptions options = options_for({server.address()}, 1, 3);
-  options.rendezvous_timeout = k_wait;
-  ParameterClient client(options, k_count, [](const std::string&) {});
+  WorkerOptions options = options_for({server.address()}, 1, 3);
+  options.job.rendezvous_timeout = k_wait;
+  ParameterClient client = options.client();
   const std::int64_t step = client.connect();
   CHECK_THROWS_AS(client.step(step, {1.0, 1, 1}), ClusterError);
   CHECK(server.finish().find("workers 0, 2 of 3 did not come") != std::string::npos);
@@ -412,9 +412,9 @@ TEST_CASE("garbage from one that holds the token ends its connection and nothing
 
 TEST_CASE("without the job's token nothing is served") {
   Running server(0);
-  ClientOptions options = options_for({server.address()}, 0, 1);
-  options.token = "another token";
-  ParameterClient client(options, k_count, [](const std::string&) {});
+  WorkerOptions options = options_for({server.address()}, 0, 1);
+  options.job.task.token = "another token";
+  ParameterClient client = options.client();
   CHECK_THROWS_AS(client.connect(), ClusterError);
 }
 

@@ -1,4 +1,4 @@
-#include "trainer/strategy/parameter_server/server_link.h"
+#include "trainer/strategy/parameter_server/server_connection.h"
 
 #include <algorithm>
 
@@ -116,7 +116,7 @@ void ParameterClient::Server::ask(FrameType type, FrameFields fields) {
   answered_ = false;
   fields.request = ++request_;
   guarded([&] {
-    // Beats lie unread while this rank computes: silence counts from here.
+    // Heartbeats lie unread while this rank computes: silence counts from here.
     heard_ = Clock::now();
     channel_->send(type, bytes_of(fields));
   });
@@ -219,10 +219,10 @@ void ParameterClient::Server::goodbye() {
   }
 }
 
-void ParameterClient::Server::beat() noexcept {
+void ParameterClient::Server::send_heartbeat() noexcept {
   try {
     if (is_open()) {
-      channel_->has_unsent() ? channel_->flush() : channel_->send(FrameType::beat);
+      channel_->has_unsent() ? channel_->flush() : channel_->send(FrameType::heartbeat);
     }
   } catch (...) {
     return; // Whoever needs the connection next finds out.
@@ -249,7 +249,7 @@ ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
   }
   case FrameType::work:
     return {writable_bytes_of(work_)};
-  case FrameType::beat:
+  case FrameType::heartbeat:
     return {};
   default:
     not_due();

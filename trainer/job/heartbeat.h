@@ -13,12 +13,12 @@ namespace trainer {
 
 /// How often either end of a connection says that it lives, so that the other, which waits for
 /// `peer_timeout` seconds, never takes it for dead: four times in that, at least once a second.
-inline double beat_seconds(double peer_timeout) { return std::min(1.0, peer_timeout / 4); }
+inline double heartbeat_seconds(double peer_timeout) { return std::min(1.0, peer_timeout / 4); }
 
-class Beat {
+class Heartbeat {
  public:
   /// Calls `say` every `seconds`, with `mutex` held, for as long as it lives.
-  Beat(std::mutex& mutex, double seconds, std::function<void()> say)
+  Heartbeat(std::mutex& mutex, double seconds, std::function<void()> say)
       : mutex_(mutex), thread_([this, seconds, say = std::move(say)] {
           std::unique_lock lock(mutex_);
           const std::chrono::duration<double> period(seconds);
@@ -26,7 +26,7 @@ class Beat {
             say();
           }
         }) {}
-  ~Beat() {
+  ~Heartbeat() {
     {
       const std::lock_guard lock(mutex_);
       ended_ = true;
@@ -34,8 +34,8 @@ class Beat {
     ending_.notify_all();
     thread_.join();
   }
-  Beat(const Beat&) = delete;
-  Beat& operator=(const Beat&) = delete;
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
 
  private:
   std::mutex& mutex_;

@@ -52,7 +52,7 @@ class ParameterClient::Server final : public FrameHandler {
   void pull(std::int64_t version);
   void ask_for_work(const WorkReport& report);
   void goodbye();
-  void beat() noexcept;
+  void send_heartbeat() noexcept;
 
   bool has_answered() const noexcept { return answered_; }
   bool has_unsent() const noexcept { return is_open() && channel_->has_unsent(); }
