@@ -14,8 +14,9 @@ DenseStack::DenseStack(Device& device, std::size_t inputs, const ModelOptions& o
   constexpr std::size_t k_most = 256; // Labels are bytes.
   const std::vector<std::size_t>& hidden = options.hidden;
   if (options.classes > k_most || std::count(hidden.begin(), hidden.end(), 0) > 0) {
-    throw UsageError(fmt::format("a model of {} classes: at most {}, and no hidden layer of 0",
-                                 options.classes, k_most));
+    throw UsageError(fmt::format(
+        "a model of {} classes: there may be at most {}, and no hidden layer of width 0",
+        options.classes, k_most));
   }
   std::vector<std::size_t> widths = {inputs};
   widths.insert(widths.end(), hidden.begin(), hidden.end());
