@@ -55,7 +55,7 @@ def test_only_the_first_rank_says_it(home, data, config):
                 "--steps=2")
     for worker, count in (("worker-0", 1), ("worker-1", 0)):
         lines = home.lines("two", "-i", worker)
-        assert sum("a step takes 64 samples" in line and "× 2 ranks" in line
+        assert sum("a step has 64 samples" in line and "× 2 ranks" in line
                    for line in lines) == count
         assert sum("has no effect" in line for line in lines) == count
 

@@ -134,7 +134,7 @@ TEST_CASE("a key that DeepSpeed does not know is an error that says which was me
 
 TEST_CASE("what is no configuration is refused, with the place") {
   CHECK(contains(refused("{\"a\": "), "is not JSON: error at byte"));
-  CHECK(contains(refused("[]"), "is no JSON object"));
+  CHECK(contains(refused("[]"), "is not a JSON object"));
   CHECK(contains(refused(R"({"train_batch_size": 8, "train_batch_size": 9})"),
                  "has the key \"train_batch_size\" twice"));
   CHECK(contains(refused(R"({"train_batch_size": "auto"})"),
