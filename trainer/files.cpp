@@ -83,7 +83,7 @@ InputFile::~InputFile() { close(file_); }
 
 void InputFile::fail(int error) const {
   throw Error(fmt::format("{}: cannot read: {}", path_,
-                          error == 0 ? "it has become shorter" : std::strerror(error)));
+                          error == 0 ? "the file was truncated" : std::strerror(error)));
 }
 
 void InputFile::read(std::uint64_t at, std::span<std::byte> to) const {

@@ -76,16 +76,15 @@ void start(trainer::TrainerOptions options) {
   }
   const RunOptions run = run_options(options);
   if (options.plan_memory && task) {
-    throw UsageError("--plan-memory: counts what ranks take that hold the model; parameter servers "
-                     "and their workers are not counted");
+    throw UsageError("--plan-memory: does not support jobs with parameter servers");
   }
   if (options.plan_memory) {
     print_memory_plan(ranks, own, run, data_options(options));
   } else if (options.plan > 0) {
     print_forecast(forecast_options(options), rank_options(options, cluster_from_env()), run);
   } else if (options.print_routes && task) {
-    throw UsageError("--print-plan: ranks of a job with parameter servers reduce nothing among "
-                     "themselves; see the servers' log for what goes through them");
+    throw UsageError("--print-plan: workers of a job with parameter servers reduce nothing between "
+                     "each other; see the servers' log for their traffic");
   } else if (options.print_routes) {
     print_routes(rank_options(options, cluster_from_env()), run);
   } else if (task) {

@@ -40,9 +40,9 @@ std::optional<std::size_t> said_count() {
   }
   const auto count = parse_count(text);
   if (!count || *count > k_most_gpus) {
-    throw UsageError(
-        fmt::format("DTRAIN_LOCAL_GPUS={}: must be a number of GPUs from 0 to {}; correct or unset it",
-                    printable(text), k_most_gpus));
+    throw UsageError(fmt::format(
+        "DTRAIN_LOCAL_GPUS={}: must be a number of GPUs from 0 to {}; correct or unset it",
+        printable(text), k_most_gpus));
   }
   return static_cast<std::size_t>(*count);
 }

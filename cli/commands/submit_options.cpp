@@ -194,7 +194,7 @@ CommandTable submit_table(SubmitOptions& options) {
       {.flags = "--code",
        .target = &options.code,
        .metavar = "NAME",
-       .help = "Code to send to the ranks: a name from 'dtrain code list'",
+       .help = "Send this code: a name from 'dtrain code list'",
        .group = "Code, data and secrets",
        .complete = Complete::code_name},
       {.flags = "--wait",

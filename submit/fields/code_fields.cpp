@@ -12,8 +12,8 @@ constexpr JobField k_code_fields[] = {
      .flags = "--sync-mode",
      .member = member(&JobSpec::sync_mode),
      .metavar = "MODE",
-     .help = "Send code to the ranks and start them in its folder: a Git repository (git), or a "
-             "local folder without the files that its .dtrainignore lists (local)",
+     .help = "Send code to the ranks, which start in it: a Git repository (git), or a local folder "
+             "without what its .dtrainignore lists (local)",
      .group = k_code,
      .choices = {k_sync_git, k_sync_folder}},
     {.key = "syncSource",

@@ -23,7 +23,7 @@ constexpr JobField k_first_fields[] = {
      .flags = "",
      .member = member(&JobSpec::type),
      .metavar = "TYPE",
-     .help = "Job type, which decides what starts and how instances find each other: tfjob, "
+     .help = "Job type, which says what starts and how instances find each other: tfjob, "
              "pytorchjob, mpijob, horovodjob, etjob, deepspeedjob, rayjob or volcanojob",
      .group = "Job"},
     {.key = "name",

@@ -45,17 +45,17 @@ def test_a_run_that_is_resumed_goes_on_bit_for_bit(home, bert):
 
 def test_models_of_images_and_of_text_refuse_each_others_data(home, data, tokens):
     error = home.trainer(f"--data={tokens}", expect=EXIT_USAGE).err
-    assert error == (f"dtrain-trainer: --model=mlp: learns from images, and {tokens} is text; use "
+    assert error == (f"dtrain-trainer: --model=mlp: trains on images, and {tokens} is text; use "
                      "--model=bert or gpt2\n")
     error = home.trainer(f"--data={data}", "--model=bert", expect=EXIT_USAGE).err
-    assert error == ("dtrain-trainer: --model=bert: learns from text; give --data=DIR, a folder "
+    assert error == ("dtrain-trainer: --model=bert: trains on text; give --data=DIR, a folder "
                      "that dtrain-trainer tokenize has written\n")
     error = home.trainer(f"--data={tokens}", "--layers=3", expect=EXIT_USAGE).err
-    assert error == ("dtrain-trainer: --layers: goes with --model=bert, roberta or gpt2, and "
-                     "--model=mlp has none\n")
+    assert error == ("dtrain-trainer: --layers: only --model=bert, roberta and gpt2 have it, not "
+                     "--model=mlp\n")
     error = home.trainer(f"--data={tokens}", "--model=bert", "--max-length=16",
                          expect=EXIT_USAGE).err
-    assert error == "dtrain-trainer: --max-length=16: the text's rows have 32 tokens\n"
+    assert error == "dtrain-trainer: --max-length=16: must be at least 32, the tokens of a row of the text\n"
 
 
 def test_checkpointed_activations_take_less_memory_and_leave_the_losses_as_they_are(home, tokens):

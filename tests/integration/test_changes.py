@@ -160,9 +160,9 @@ def test_the_trainer_takes_in_new_workers_and_goes_on_without_the_last(home, dat
     text = lambda: home.dtrain("logs", "train").out
     until(lambda: re.search(r"step +\d+ +epoch", text()), "it trains")
     home.dtrain("scale", "train", "--workers=3")
-    until(lambda: re.search(r"joined by rank 2 .*3 ranks go on", text()), text)
+    until(lambda: re.search(r"joined by rank 2 .*3 ranks continue", text()), text)
     home.dtrain("scale", "train", "--workers=2")
-    until(lambda: re.search(r"lost rank 2 .*2 ranks go on", text()), text)
+    until(lambda: re.search(r"lost rank 2 .*2 ranks continue", text()), text)
     until(lambda: last_saved(home.folder / "saved"), "a checkpoint")
     home.dtrain("suspend", "train")
     tell_end(home, last_saved(home.folder / "saved") + 100)

@@ -35,7 +35,7 @@ def job(home, name, workers, *flags, **options):
 def test_files_are_shared_out_between_workers_where_there_are_enough(home, data):
     parts = cut(data, home.folder / "parts", 4)
     out = job(home, "own", 2, f"--data={parts}", "--epochs=6").out
-    assert "960 images" in out and "this worker's of 4 files" in out
+    assert "960 images" in out and "in this worker's 4 files" in out
     assert float(re.search(r"held-out accuracy ([\d.]+) %", out).group(1)) > 90
     assert "training  90 steps of 2 × 64" in out  # 6 · 1920 samples of all workers
     everything = job(home, "all", 2, f"--data={parts}", "--auto-shard=data", "--epochs=6").out
@@ -49,7 +49,7 @@ def test_a_worker_of_several_replicas_shares_its_own_files_among_them(home, data
     parts = cut(data, home.folder / "parts", 2)
     out = job(home, "own", 2, f"--data={parts}", "--auto-shard=file", "--batch-size=32",
               "--devices=cpu:0,cpu:1", "--epochs=6").out
-    assert "this worker's of 2 files" in out and "90 steps of 4 × 32" in out
+    assert "in this worker's 2 files" in out and "90 steps of 4 × 32" in out
     assert float(re.search(r"held-out accuracy ([\d.]+) %", out).group(1)) > 90
 
 
@@ -73,7 +73,7 @@ def test_there_may_be_more_classes_than_a_byte_has_values(home):
 
 def test_every_worker_takes_all_with_sharding_off(home, data):
     out = job(home, "off", 2, f"--data={data}", "--auto-shard=off", "--epochs=3").out
-    assert "every worker takes all" in out and "90 steps of 2 × 64" in out
+    assert "every worker reads all" in out and "90 steps of 2 × 64" in out
 
 
 def test_fewer_files_than_workers_and_a_missing_one_are_one_line(home, data):
@@ -174,7 +174,7 @@ def test_steps_begin_when_the_first_batch_has_come_through_a_fifo(home, data):
         head, sample = sizes(name)
         pipe.allow(head + 5 * 64 * sample)
     until(lambda: re.search(r"(?m)^step +5 ", log.read_text()), "five steps", 60)
-    assert "a stream, taken in the order it comes" in log.read_text()
+    assert "a stream, read in order" in log.read_text()
     assert not re.search(r"(?m)^step +6 ", log.read_text()) and run.poll() is None
     for pipe in pipes.values():
         pipe.allow(len(pipe.left))

@@ -26,9 +26,9 @@ def config(home):
 def test_a_configuration_says_how_a_run_trains_and_where_its_batch_comes_from(home, train, config):
     result = train(config(), "--steps=8")
     assert "AdamW 0.004, warmup-decay" in result.out and "8 steps of 1 × 64 samples" in result.out
-    assert ("a step takes 64 samples (train_batch_size): 32 in a pass of a rank (inferred) × 2 passes "
+    assert ("a step has 64 samples (train_batch_size): 32 per pass and rank (inferred) × 2 passes "
             "(gradient_accumulation_steps) × 1 rank") in result.err
-    assert "ds_config.json: without effect here: wall_clock_breakdown\n" in result.err
+    assert "ds_config.json: has no effect here: wall_clock_breakdown\n" in result.err
     assert "fp16" not in result.err
 
 
@@ -47,7 +47,7 @@ def test_flags_go_before_the_configuration(home, train, config):
     result = train(config(), "--steps=2", "--optimizer=sgd", "--batch-size=16",
                    "--accumulation-steps=4")
     assert "SGD 0.004" in result.out
-    assert "16 in a pass of a rank (--batch-size) × 4 passes (--accumulation-steps)" in result.err
+    assert "16 per pass and rank (--batch-size) × 4 passes (--accumulation-steps)" in result.err
 
 
 def test_only_the_first_rank_says_it(home, data, config):
@@ -55,15 +55,15 @@ def test_only_the_first_rank_says_it(home, data, config):
                 "--steps=2")
     for worker, count in (("worker-0", 1), ("worker-1", 0)):
         lines = home.lines("two", "-i", worker)
-        assert sum("a step takes 64 samples" in line and "× 2 ranks" in line
+        assert sum("a step has 64 samples" in line and "× 2 ranks" in line
                    for line in lines) == count
-        assert sum("without effect" in line for line in lines) == count
+        assert sum("has no effect" in line for line in lines) == count
 
 
 @pytest.mark.parametrize("changes, flags, said", [
     ({"train_micro_batch_size_per_gpu": 8}, [],
      "train_batch_size=64: is not train_micro_batch_size_per_gpu=8 × gradient_accumulation_steps=2 × "
-     "1 rank = 16; leave one of them out"),
+     "1 rank = 16; drop one of them"),
     ({}, ["--accumulation-steps=3"],
      "train_batch_size=64: is not a multiple of --accumulation-steps=3 × 1 rank"),
     ({"zero_optimisation": {"stage": 2}}, [],

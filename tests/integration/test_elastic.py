@@ -171,12 +171,12 @@ def test_survivors_go_on_from_memory_and_a_new_worker_joins(job):
     until(lambda: len(run.steps()) > 50, run)
     run.of_rank[2].kill()
     until(lambda: "lost rank 2" in run.text(), run)
-    lost = re.search(r"lost rank 2 \(.*?\); 2 ranks go on from step (\d+), sample ([\d,]+) "
+    lost = re.search(r"lost rank 2 \(.*?\); 2 ranks continue from step (\d+), sample ([\d,]+) "
                      r"\(rank 2 \(.*died or was cut off", run.text())
     assert int(lost.group(1)) >= 50
     run.start(2)
     run.wait(run.workers[2])
-    assert re.search(r"joined by rank 2 \(.*\); 3 ranks go on from step", run.text())
+    assert re.search(r"joined by rank 2 \(.*\); 3 ranks continue from step", run.text())
     run.check_samples(400, fewest=2)
     assert [worker.returncode for worker in run.workers] == [0, 0, -signal.SIGKILL, 0]
     assert run.accuracy() > 95
@@ -206,13 +206,13 @@ def test_elastic_workers_asked_to_make_room_save_a_checkpoint_and_end_with_the_c
         worker.send_signal(signal.SIGUSR1)
     run.wait()
     assert [worker.returncode for worker in run.workers] == [75, 75], run.text()
-    saved = re.search(r"asked by SIGUSR1 to make room: step (\d+) is saved", run.text())
+    saved = re.search(r"stopped by SIGUSR1: step (\d+) is saved", run.text())
     assert (tmp_path / "saved" / f"step-{int(saved[1]):09}.safetensors").exists()
 
 
 def test_min_workers_without_a_job_of_several_ranks_is_refused(home, data):
     refused = home.trainer(f"--data={data}", "--min-workers=2", expect=EXIT_USAGE)
-    assert refused.err.count("\n") == 1 and "--min-workers=2: this is no rank of a job" in refused.err
+    assert refused.err.count("\n") == 1 and "--min-workers=2: this process is not a rank of a job" in refused.err
 
 
 def test_a_stopped_worker_comes_back_as_a_newcomer(job):
@@ -234,7 +234,7 @@ def test_a_worker_that_wakes_when_the_others_are_done_does_not_train_again(job):
     run.wait(run.workers[1])
     run.of_rank[1].send_signal(signal.SIGCONT)
     run.wait()
-    assert "the other workers went on without this one" in run.workers[1].output.read_text()
+    assert "the other workers continued without this one" in run.workers[1].output.read_text()
     assert [worker.returncode for worker in run.workers] == [0, 0, 0]
     run.check_samples(400, fewest=2)
 
@@ -246,7 +246,7 @@ def test_too_few_wait_and_then_end_with_the_reason(job):
     run.of_rank[1].kill()
     run.wait()
     assert run.workers[2].returncode == 1
-    assert "waited 3 s" in run.text() and "--min-workers=2 are needed to go on" in run.text()
+    assert "waited 3 s" in run.text() and "--min-workers=2 are needed to continue" in run.text()
 
 
 def test_half_of_the_workers_do_not_go_on_beside_the_other_half(job):
@@ -256,7 +256,7 @@ def test_half_of_the_workers_do_not_go_on_beside_the_other_half(job):
     run.of_rank[0].send_signal(signal.SIGSTOP)
     run.wait(run.workers[0])
     assert run.workers[1].returncode == 1
-    assert "did not answer and may be training as well" in run.text()
+    assert "did not answer and may still be training" in run.text()
 
 
 def test_a_worker_of_a_submitted_job_that_is_killed_is_started_anew_and_joins(home, data):
@@ -275,9 +275,9 @@ def test_a_worker_of_a_submitted_job_that_is_killed_is_started_anew_and_joins(ho
     assert instances()["worker-1"]["pid"] != before
     assert home.get("elastic")["restarts"] == 0
     out = re.sub(r"(?m)^.*\| step .*\n", "", home.dtrain("logs", "elastic").out)
-    assert re.search(r"lost rank 1 \(.*[23] ranks go on from step", out), out
+    assert re.search(r"lost rank 1 \(.*[23] ranks continue from step", out), out
     assert re.search(r"worker-1 on .* ended with signal 9 \(SIGKILL\): restarted \(1 of 2\)", out)
-    assert re.search(r"joined by rank 2 \(.*3 ranks go on", out), out
+    assert re.search(r"joined by rank 2 \(.*3 ranks continue", out), out
     assert len(re.findall("held-out accuracy", out)) == 1
 
 

@@ -87,7 +87,7 @@ def test_a_run_that_begins_with_weights_takes_their_shape_and_refuses_another(ho
         return error
 
     assert "are of a bert" in said("--model=roberta", weights, expect=EXIT_USAGE)
-    assert "leave it out" in said("--model=bert", "--preset=base", weights, expect=EXIT_USAGE)
+    assert "drop it" in said("--model=bert", "--preset=base", weights, expect=EXIT_USAGE)
     assert "has shape [64, 64]" in said("--model=bert", "--ff=48", weights, expect=1)
     assert "neither a whole checkpoint" in said("--model=bert", f"--initial-weights={tokens}", expect=1)
 

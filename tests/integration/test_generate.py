@@ -72,7 +72,7 @@ def test_what_a_run_has_learned_goes_on_with_a_text(home, tokens):
     assert generate(begun, "--tokens=6", folder="again").out == went_on, out
 
     said = generate("winter " * 60, expect=EXIT_USAGE).err
-    assert "the model goes on with 47 at most" in said and said.count("\n") == 1
+    assert "the model can continue at most 47" in said and said.count("\n") == 1
     said = home.trainer("fill", f"--checkpoint={home.folder / 'run'}", "a <mask>", expect=EXIT_USAGE).err
     assert "is of a gpt2" in said and "dtrain-trainer generate" in said and said.count("\n") == 1
     assert "--temperature=-1" in generate("a", "--temperature=-1", expect=EXIT_USAGE).err

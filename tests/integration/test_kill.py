@@ -117,7 +117,7 @@ def test_a_run_saves_and_makes_room_on_the_signal_it_is_told(home, data, asked, 
             if run.poll() is None:
                 run.kill()
                 run.wait()
-    said = re.search(r"asked by (\w+) to make room: step (\d+) is saved", (home.folder / "out").read_text())
+    said = re.search(r"stopped by (\w+): step (\d+) is saved", (home.folder / "out").read_text())
     assert (said is not None) == (code == 75)
     if said:
         assert said[1] == number.name

@@ -111,14 +111,14 @@ def test_deepspeeds_configuration_says_the_precision(home, train):
     fp16 = {"enabled": True, "initial_scale_power": 26, "hysteresis": 1, "loss_scale_window": 500}
     result = run(fp16=fp16)
     assert "fp16 over float32" in result.out and OVERFLOW.search(result.out)
-    assert "without effect" not in result.err
+    assert "has no effect" not in result.err
     assert "bf16 over float32" in run(bf16={"enabled": True}).out
     assert "over float32" not in run(fp16={**fp16, "enabled": False}).out
-    assert "enables bf16 and fp16" in run(fp16=fp16, bf16={"enabled": True}, expect=EXIT_USAGE).err
+    assert "enables both bf16 and fp16" in run(fp16=fp16, bf16={"enabled": True}, expect=EXIT_USAGE).err
     assert "did you mean fp16.hysteresis?" in run(fp16={"hysteresys": 1}, expect=EXIT_USAGE).err
     assert "a whole number from 0 to 120" in run(fp16={"initial_scale_power": 3.5},
                                                  expect=EXIT_USAGE).err
 
 
 def test_a_loss_scale_without_fp16_is_refused(train):
-    assert "go with --precision=fp16" in train("--loss-scale=8", expect=EXIT_USAGE).err
+    assert "need --precision=fp16" in train("--loss-scale=8", expect=EXIT_USAGE).err

@@ -31,7 +31,7 @@ def alike(text):
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n")
     text = re.sub(r"[^\n]*\r", "", text)  # What was drawn over.
     text = text.replace(socket.gethostname(), RECORDED_ON)
-    text = re.sub(r"[^\n]* holds the others back: [^\n]*\n", "", text)  # On a busy machine.
+    text = re.sub(r"[^\n]* is slow: [^\n]*\n", "", text)  # On a busy machine.
     text = re.sub(r"/\S*/dtrain-trainer", "dtrain-trainer", text)
     text = re.sub(r"cpu, \w+ kernels, \d+ threads?", "cpu", text)
     text = re.sub(r"  (waiting|input) \d+%", "", text)  # Only where it is much.

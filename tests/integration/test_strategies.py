@@ -457,7 +457,7 @@ def test_a_slow_worker_is_named_and_gets_a_smaller_share_on_request(home, data):
         return found
 
     equal = run("equal")
-    until(lambda: re.search(r"rank 1 \(.*holds the others back.*--batch-split=speed", equal()),
+    until(lambda: re.search(r"rank 1 \(.*is slow.*--batch-split=speed", equal()),
           equal)
     assert "shares of" not in equal()
     home.dtrain("delete", "equal")

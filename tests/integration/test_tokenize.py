@@ -87,7 +87,7 @@ def test_a_vocabulary_that_is_there_is_taken_and_kept_beside_the_tokens(home, te
 
 @pytest.mark.parametrize("content, said", [
     (b"", "text.txt: is empty; there is nothing to train on"),
-    (b" \n\t\n", "text.txt: holds no words"),
+    (b" \n\t\n", "text.txt: has no words"),
     (b"good\nbad \xff\n", "text.txt, line 2: the byte 0xff is not UTF-8; convert the text first"),
     (b"cut \xe4\xb8", "text.txt, line 1: the byte 0xe4 is not UTF-8"),
 ])
@@ -104,7 +104,7 @@ def test_a_vocabulary_without_a_mask_and_one_too_small_are_one_line_each(home, t
     said = tokenize(text, "-o", home.folder / "t", "--vocabulary", home.folder, expect=1).err
     assert "vocab.txt: has no [MASK] among its 5 tokens" in said and said.count("\n") == 1
     said = tokenize(text, "-o", home.folder / "t", "--vocabulary-size=16", expect=EXIT_USAGE).err
-    assert "--vocabulary-size=16: the text's characters alone are" in said
+    assert "--vocabulary-size=16: must be at least" in said
     assert "TEXT" in tokenize(expect=EXIT_USAGE).err
     said = tokenize(home.folder / "none", "-o", home.folder / "t", expect=1).err
     assert "none: cannot read this text" in said

@@ -67,7 +67,7 @@ TfConfig::Job parse_job(const std::string& type, const json& addresses) {
     job.addresses.push_back(address.get<std::string>());
   }
   if (job.addresses.size() > 1 && (type == "chief" || type == "evaluator")) {
-    fail("cluster.{}: {} of them; there can be only one", type, job.addresses.size());
+    fail("cluster.{}: has {} tasks; there can be only one", type, job.addresses.size());
   }
   return job;
 }
@@ -142,7 +142,7 @@ TfConfig parse_tf_config(const std::string& text) {
   check_unique(config.cluster);
   const auto task = root.find("task");
   if (task == root.end()) {
-    fail("task: is missing; say which of the cluster this process is");
+    fail("task: is missing; it says which task of the cluster this process is");
   }
   parse_task(*task, config);
   return config;

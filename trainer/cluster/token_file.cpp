@@ -26,13 +26,13 @@ std::string read_token_file(const std::string& path) {
     refuse(std::generic_category().message(errno));
   }
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    refuse("other users may use it; chmod 600 it");
+    refuse("other users can read it; run chmod 600 on it");
   }
   std::string token;
   std::getline(file, token);
   if (token.size() < k_shortest_token) {
-    refuse(fmt::format("its first line, the token, has {} characters; take {} or more, as `openssl "
-                       "rand -hex 32` prints them",
+    refuse(fmt::format("its first line, the token, has {} characters; use {} or more, such as "
+                       "`openssl rand -hex 32` prints",
                        token.size(), k_shortest_token));
   }
   return token;

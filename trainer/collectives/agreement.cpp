@@ -24,10 +24,10 @@ void check_equal_replicas(int replicas, Communicator& between) {
   const auto other = std::find_if(counts.begin(), counts.end(),
                                   [&](int count) { return count != counts.front(); });
   if (other != counts.end()) {
-    throw_on_all_ranks(between,
-                       fmt::format("--devices: {} has {}, {} has {}; give every worker as many",
-                                   between.name(0), counts.front(),
-                                   between.name(static_cast<int>(other - counts.begin())), *other));
+    throw_on_all_ranks(
+        between, fmt::format("--devices: {} has {}, {} has {}; give every worker the same number",
+                             between.name(0), counts.front(),
+                             between.name(static_cast<int>(other - counts.begin())), *other));
   }
 }
 

@@ -85,12 +85,12 @@ void check_types(const Collective& collective) {
   const bool adds = collective.kind == Kind::all_reduce || collective.kind == Kind::reduce_scatter;
   const DType dtype = collective.range.dtype();
   if (adds && (dtype == DType::u8 || dtype == DType::i16 || dtype == DType::i32)) {
-    throw Error(fmt::format("{}: bytes cannot be added up, only gathered and broadcast; give the "
-                            "type of the values",
-                            collective.text()));
+    throw Error(fmt::format(
+        "{}: bytes cannot be summed, only gathered and broadcast; give the type of the values",
+        collective.text()));
   }
   if (collective.wire != WireType::fp32 && collective.range.dtype() != DType::f32) {
-    throw Error(fmt::format("{}: only float32 can travel as another type", collective.text()));
+    throw Error(fmt::format("{}: only float32 can be sent as another type", collective.text()));
   }
 }
 

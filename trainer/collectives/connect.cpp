@@ -39,9 +39,8 @@ std::unique_ptr<Communicator> connect_ranks(Star star, const std::string& job_to
   const auto n = static_cast<std::size_t>(star.world_size());
   const bool share = group.members.size() == n;
   if (options.transport == CommOptions::Transport::shared_memory && !share) {
-    throw ClusterError(fmt::format("{} ranks do not all share this host's memory: use --transport "
-                                   "tcp or leave the choice open",
-                                   n));
+    throw ClusterError(fmt::format(
+        "{} ranks do not all share this host's memory; use --transport=tcp or auto", n));
   }
   const bool is_mixed = !share && !group.leaders.empty() && group.leaders.size() < n;
   std::vector<RingLinks> links;

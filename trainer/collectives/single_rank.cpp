@@ -17,7 +17,7 @@ class SingleRank final : public Communicator {
   int world_size() const noexcept override { return 1; }
   std::string name(int) const override { return name_; }
   std::string describe() const override { return "none, 1 rank"; }
-  Route route(std::size_t, WireType) const override { return {"nothing to add", 0}; }
+  Route route(std::size_t, WireType) const override { return {"nothing to reduce", 0}; }
   std::span<float> allocate(std::size_t count) override {
     return memory_.emplace_back(count).floats();
   }

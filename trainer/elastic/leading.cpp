@@ -30,9 +30,9 @@ bool precedes(const Roster& roster, const Member& a, const Member& b) {
 
 std::vector<const Roster*>
 Membership::rosters(const std::vector<MemberListener::Peer>& present) const {
-  const Roster* formed = &standing_.formed;
+  const Roster* formed = &report_.formed;
   for (const auto& peer : present) {
-    const Roster& theirs = peer.standing.formed;
+    const Roster& theirs = peer.report.formed;
     formed = theirs.number > formed->number ? &theirs : formed;
   }
   std::vector<const Roster*> all = {formed};
@@ -43,17 +43,17 @@ Membership::rosters(const std::vector<MemberListener::Peer>& present) const {
       }
     }
   };
-  add(standing_.attempts);
+  add(report_.attempts);
   for (const auto& peer : present) {
-    add(peer.standing.attempts);
+    add(peer.report.attempts);
   }
   return all;
 }
 
 MemberIds Membership::ids_of(const std::vector<MemberListener::Peer>& present) const {
-  MemberIds ids = {standing_.self.id};
+  MemberIds ids = {report_.self.id};
   for (const auto& peer : present) {
-    ids.insert(peer.standing.self.id);
+    ids.insert(peer.report.self.id);
   }
   return ids;
 }
@@ -97,7 +97,7 @@ Membership::Ending Membership::lead() {
   const auto send_away = [&](const Address& to) {
     listener_->follow(newest().number, to);
     listener_->be_busy(newest().number);
-    const Lead lead{newest().number, standing_.self.id, to};
+    const Lead lead{newest().number, report_.self.id, to};
     for (const auto& peer : present) {
       peer.tell(MessageKind::moved, bytes_of(lead));
     }
@@ -105,7 +105,7 @@ Membership::Ending Membership::lead() {
   for (;;) {
     for (auto& peer : listener_->take_peers(k_leading_slice_seconds)) {
       std::erase_if(present, [&](const MemberListener::Peer& other) {
-        return other.standing.self.id == peer.standing.self.id;
+        return other.report.self.id == peer.report.self.id;
       });
       present.push_back(std::move(peer));
     }
@@ -119,7 +119,7 @@ Membership::Ending Membership::lead() {
     }
     std::erase_if(present, [](const MemberListener::Peer& peer) { return is_closed(peer.link); });
     for (const auto& peer : present) {
-      seen_[peer.standing.self.id] = Clock::now();
+      seen_[peer.report.self.id] = Clock::now();
     }
 
     notice.look([&] {
@@ -189,7 +189,7 @@ std::optional<Membership::Ending> Membership::ask(const Member& member) {
     }
     if (reply.what == MessageKind::leading &&
         (lead.number > newest().number ||
-         (lead.number == newest().number && precedes(newest(), member, standing_.self)))) {
+         (lead.number == newest().number && precedes(newest(), member, report_.self)))) {
       return Ending{.kind = Ending::Kind::moved, .to = member.address};
     }
   } catch (const NobodyListensError& error) {
@@ -213,8 +213,8 @@ std::optional<Membership::Ending> Membership::propose(std::vector<MemberListener
   const auto place = [&](const MemberListener::Peer& peer) {
     const auto in_base =
         std::find_if(base.members.begin(), base.members.end(),
-                     [&](const Member& member) { return member.id == peer.standing.self.id; });
-    return std::pair(in_base, in_base == base.members.end() ? peer.standing.place : 0);
+                     [&](const Member& member) { return member.id == peer.report.self.id; });
+    return std::pair(in_base, in_base == base.members.end() ? peer.report.place : 0);
   };
   std::stable_sort(present.begin(), present.end(),
                    [&](const auto& a, const auto& b) { return place(a) < place(b); });
@@ -222,23 +222,23 @@ std::optional<Membership::Ending> Membership::propose(std::vector<MemberListener
   if (limits_.max_workers > 0) {
     taken = std::min(taken, static_cast<std::size_t>(limits_.max_workers - 1));
   }
-  proposal.roster.members.push_back(standing_.self);
-  std::uint64_t newest_state = standing_.state_number;
-  proposal.step = standing_.step;
+  proposal.roster.members.push_back(report_.self);
+  std::uint64_t newest_state = report_.state_number;
+  proposal.step = report_.step;
   for (std::size_t i = 0; i < taken; ++i) {
-    const Standing& standing = present[i].standing;
-    proposal.roster.members.push_back(standing.self);
-    if (std::pair(standing.state_number, standing.step) > std::pair(newest_state, proposal.step)) {
-      newest_state = standing.state_number;
-      proposal.step = standing.step;
+    const MemberReport& report = present[i].report;
+    proposal.roster.members.push_back(report.self);
+    if (std::pair(report.state_number, report.step) > std::pair(newest_state, proposal.step)) {
+      newest_state = report.state_number;
+      proposal.step = report.step;
       proposal.source = static_cast<std::int32_t>(i) + 1;
     }
   }
-  if (standing_.attempts.size() >= k_most_attempts) {
-    throw Error(fmt::format("{} rosters in a row broke off as they were formed: {}",
-                            k_most_attempts, why_));
+  if (report_.attempts.size() >= k_most_attempts) {
+    throw Error(
+        fmt::format("forming the group failed {} times in a row: {}", k_most_attempts, why_));
   }
-  standing_.attempts.push_back(proposal.roster);
+  report_.attempts.push_back(proposal.roster);
 
   const auto body = to_bytes(proposal);
   std::vector<bool> agrees(taken, false);
@@ -299,17 +299,16 @@ std::string Membership::complaint(const std::vector<MemberListener::Peer>& prese
       fmt::format("waited {:g} s at {}:{} with {} worker{}", options_.rendezvous_timeout,
                   cluster_.master_addr, cluster_.master_port, here, here == 1 ? "" : "s");
   if (static_cast<int>(here) < limits_.min_workers) {
-    text += fmt::format(": --min-workers={} are needed to go on", limits_.min_workers);
+    text += fmt::format("; --min-workers={} are needed to continue", limits_.min_workers);
   } else if (newest().number > 0) {
     std::vector<std::string> unknown;
     for (const Member& member : missing(present)) {
       unknown.push_back(member.name());
     }
-    text += fmt::format(": {}, and these are not more than half of the last {}",
-                        unknown.empty()
-                            ? "others have ended out of their sight and may have gone on before"
-                            : fmt::format("{} did not answer and may be training as well",
-                                          fmt::join(unknown, ", ")),
+    text += fmt::format("; {}, and these workers are not a majority of the last {}",
+                        unknown.empty() ? "others have ended unseen and may have continued before"
+                                        : fmt::format("{} did not answer and may still be training",
+                                                      fmt::join(unknown, ", ")),
                         newest().members.size());
   }
   return why_.empty() ? text : fmt::format("{} ({})", text, why_);

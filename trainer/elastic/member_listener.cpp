@@ -42,7 +42,7 @@ Message receive_message(const Fd& link, Deadline deadline) {
 Lead read_lead(const Message& message) {
   Lead lead;
   if (message.body.size() != sizeof lead) {
-    throw LinkError("it does not say how it stands");
+    throw LinkError("it did not report its state");
   }
   std::memcpy(&lead, message.body.data(), sizeof lead);
   if (lead.leader.length > sizeof lead.leader.storage) {
@@ -189,12 +189,12 @@ void MemberListener::run(Acceptor acceptor) {
 void MemberListener::answer(Fd link) {
   const Message message = receive_message(link, after_seconds(k_message_seconds));
   const Deadline deadline = after_seconds(k_message_seconds);
-  Standing standing;
+  MemberReport report;
   if (message.what == MessageKind::join) {
-    standing = read_standing(message.body);
+    report = read_report(message.body);
     Address from = remote_address(link); // What it is reached at, whatever it listens at.
-    from.set_port(standing.self.address.port());
-    standing.self.address = from;
+    from.set_port(report.self.address.port());
+    report.self.address = from;
   }
   const std::lock_guard lock(mutex_);
   if (message.what == MessageKind::invite) {
@@ -233,7 +233,7 @@ void MemberListener::answer(Fd link) {
       (state_ == State::forming || state_ == State::gathering || state_ == State::leading);
   send_message(link, let_in ? MessageKind::accepted : what, bytes_of(lead), deadline);
   if (let_in) {
-    peers_.push_back({std::move(link), std::move(standing)});
+    peers_.push_back({std::move(link), std::move(report)});
     has_peer_.notify_one();
   }
 }

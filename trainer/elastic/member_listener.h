@@ -1,7 +1,7 @@
 // Where an elastic member can be reached, from its start to its end: a thread that listens at an
 // address of the member's own, and tells whoever comes, after the handshake, how things stand.
 //
-//   caller -> listener   join STANDING       let me in
+//   caller -> listener   join REPORT       let me in
 //                        ask                 how do you stand?
 //                        invite ADDRESS      the job is led elsewhere: come there
 //   listener -> caller   accepted            stay on this connection: a proposal follows
@@ -76,7 +76,7 @@ class MemberListener {
  public:
   struct Peer {
     Fd link;
-    Standing standing;
+    MemberReport report;
 
     /// False where it has gone, or does not read for `seconds`.
     bool tell(MessageKind what, std::span<const std::byte> body = {}, double seconds = 0) const;

@@ -37,18 +37,17 @@ Membership::Membership(const Cluster& cluster, const CommOptions& options,
                        const ElasticLimits& limits)
     : cluster_(cluster), options_(options), limits_(limits) {
   if (cluster.master_addr.empty() || cluster.master_port <= 0) {
-    throw ClusterError(
-        "elastic ranks need MASTER_ADDR and MASTER_PORT, where the first one listens");
+    throw ClusterError("elastic ranks need MASTER_ADDR and MASTER_PORT, where rank 0 listens");
   }
   options_.contact = contact_;
   deadline_ = after_seconds(options.rendezvous_timeout);
   master_ = resolve(cluster.master_addr, cluster.master_port, deadline_);
   const Introduction self = introduce_self(LinkPurpose::membership, cluster.rank, 0);
-  standing_.self.id = random_value<std::uint64_t>();
-  standing_.self.pid = self.pid;
-  standing_.place = cluster.rank;
-  std::copy_n(self.host.begin(), std::min(self.host.size(), standing_.self.host.size() - 1),
-              standing_.self.host.begin());
+  report_.self.id = random_value<std::uint64_t>();
+  report_.self.pid = self.pid;
+  report_.place = cluster.rank;
+  std::copy_n(self.host.begin(), std::min(self.host.size(), report_.self.host.size() - 1),
+              report_.self.host.begin());
   const bool one_host = cluster.local_world_size >= cluster.world_size && cluster.world_size > 1;
   const Address& master = master_.front();
   Address own = master;
@@ -62,25 +61,25 @@ Membership::Membership(const Cluster& cluster, const CommOptions& options,
   } catch (const LinkError& error) {
     throw ClusterError(fmt::format("cannot listen at {}: {}", own.text(), error.what()));
   }
-  standing_.self.address = local_address(listener);
+  report_.self.address = local_address(listener);
   if (cluster.job_token.empty() && cluster.rank == 0 && options.notice) {
     options.notice(no_token_warning());
   }
   listener_ = std::make_unique<MemberListener>(std::move(listener), cluster.job_token,
-                                               standing_.self.id, master_);
+                                               report_.self.id, master_);
 }
 
 Membership::~Membership() = default;
 
 Epoch Membership::meet(const Holding& holding) {
   deadline_ = after_seconds(options_.rendezvous_timeout);
-  standing_.state_number = holding.number;
-  standing_.step = holding.step;
+  report_.state_number = holding.number;
+  report_.step = holding.step;
   is_complete_ = holding.is_complete;
   listener_->be_busy(newest().number);
   for (const int rank : contact_->take_closed()) {
-    if (static_cast<std::size_t>(rank) < standing_.formed.members.size()) {
-      closed_.insert(standing_.formed.members[static_cast<std::size_t>(rank)].id);
+    if (static_cast<std::size_t>(rank) < report_.formed.members.size()) {
+      closed_.insert(report_.formed.members[static_cast<std::size_t>(rank)].id);
     }
   }
   WaitNotice notice(options_);
@@ -109,13 +108,13 @@ Epoch Membership::meet(const Holding& holding) {
 }
 
 bool Membership::has_newcomers() {
-  const auto members = static_cast<int>(standing_.formed.members.size());
+  const auto members = static_cast<int>(report_.formed.members.size());
   return (limits_.max_workers == 0 || members < limits_.max_workers) && listener_->has_peers();
 }
 
 const Roster& Membership::newest() const {
-  const Roster* newest = &standing_.formed;
-  for (const Roster& attempt : standing_.attempts) {
+  const Roster* newest = &report_.formed;
+  for (const Roster& attempt : report_.attempts) {
     newest = attempt.number > newest->number ? &attempt : newest;
   }
   return *newest;
@@ -151,7 +150,7 @@ Membership::Ending Membership::look_around() {
     return ending;
   }
   for (const Member& member : roster.members) {
-    if (member.id == standing_.self.id) {
+    if (member.id == report_.self.id) {
       return lead();
     }
     if (ended_.contains(member.id)) {
@@ -197,7 +196,7 @@ Membership::Ending Membership::join(const Address& address) {
         address, cluster_.job_token,
         introduce_self(LinkPurpose::membership, cluster_.rank, cluster_.world_size),
         after_seconds(k_call_seconds));
-    send_message(link, MessageKind::join, to_bytes(standing_), after_seconds(k_call_seconds));
+    send_message(link, MessageKind::join, to_bytes(report_), after_seconds(k_call_seconds));
     const Message reply = receive_message(link, after_seconds(k_call_seconds));
     switch (reply.what) {
     case MessageKind::accepted:
@@ -207,7 +206,7 @@ Membership::Ending Membership::join(const Address& address) {
       const Lead lead = read_lead(reply);
       // One that leads no newer roster than is known here has yet to find out that it is over.
       return {.kind =
-                  lead.number > standing_.formed.number ? Ending::Kind::moved : Ending::Kind::busy,
+                  lead.number > report_.formed.number ? Ending::Kind::moved : Ending::Kind::busy,
               .to = lead.leader};
     }
     case MessageKind::over:
@@ -240,8 +239,8 @@ Membership::Ending Membership::stay(Fd link, const std::function<void()>& on_mes
     case MessageKind::propose: {
       Proposal proposal = read_proposal(message.body);
       if (proposal.roster.number <= newest().number ||
-          proposal.roster.find(standing_.self.id) == nullptr ||
-          standing_.attempts.size() >= k_most_attempts) {
+          proposal.roster.find(report_.self.id) == nullptr ||
+          report_.attempts.size() >= k_most_attempts) {
         return {.kind = Ending::Kind::busy};
       }
       // What is loopback to the leader is the leader's machine to others.
@@ -251,7 +250,7 @@ Membership::Ending Membership::stay(Fd link, const std::function<void()>& on_mes
           member.address = with_port_of(leader, member.address);
         }
       }
-      standing_.attempts.push_back(proposal.roster);
+      report_.attempts.push_back(proposal.roster);
       agreed = std::move(proposal);
       contact_->heard.store(Clock::now());
       send_message(link, MessageKind::agree, {}, after_seconds(k_call_seconds));
@@ -280,23 +279,23 @@ Membership::Ending Membership::stay(Fd link, const std::function<void()>& on_mes
 
 /// The roster stands: connects its ranks.
 Epoch Membership::enter(Ending ending) {
-  standing_.formed = ending.proposal.roster;
-  standing_.attempts.clear();
-  const auto& members = standing_.formed.members;
+  report_.formed = ending.proposal.roster;
+  report_.attempts.clear();
+  const auto& members = report_.formed.members;
   std::vector<Introduction> who;
   int rank = 0;
   for (std::size_t i = 0; i < members.size(); ++i) {
     who.push_back({LinkPurpose::rendezvous, static_cast<int>(i), static_cast<int>(members.size()),
                    members[i].pid, members[i].host.data()});
-    rank = members[i].id == standing_.self.id ? static_cast<int>(i) : rank;
+    rank = members[i].id == report_.self.id ? static_cast<int>(i) : rank;
   }
   if (rank == 0) {
-    listener_->lead(standing_.formed.number);
+    listener_->lead(report_.formed.number);
   } else {
-    listener_->follow(standing_.formed.number, members.front().address);
+    listener_->follow(report_.formed.number, members.front().address);
   }
   Epoch epoch;
-  epoch.number = standing_.formed.number;
+  epoch.number = report_.formed.number;
   epoch.source = ending.proposal.source;
   epoch.step = ending.proposal.step;
   epoch.lost = std::move(ending.lost);

@@ -102,7 +102,7 @@ class Membership {
   CommOptions options_;
   ElasticLimits limits_;
   std::vector<Address> master_;
-  Standing standing_;
+  MemberReport report_;
   MemberIds closed_;    ///< Members whose machine has closed a connection of theirs.
   MemberIds ended_;     ///< Known to have.
   MemberIds witnessed_; ///< Of those, the ones that cannot have gone on without this member.

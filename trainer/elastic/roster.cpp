@@ -41,7 +41,7 @@ class RosterReader {
     static_assert(std::is_trivially_copyable_v<T>);
     T value{};
     if (bytes_.size() < sizeof value) {
-      throw LinkError("it sent less than it should");
+      throw LinkError("its message is too short");
     }
     std::memcpy(&value, bytes_.data(), sizeof value);
     bytes_ = bytes_.subspan(sizeof value);
@@ -50,7 +50,7 @@ class RosterReader {
   std::uint32_t count(std::uint32_t most) {
     const auto number = get<std::uint32_t>();
     if (number > most) {
-      throw LinkError("it sent more than it should");
+      throw LinkError("its message is too long");
     }
     return number;
   }
@@ -115,15 +115,15 @@ std::vector<Member> others_of(std::span<const Roster* const> rosters, MemberIds 
   return others;
 }
 
-std::vector<std::byte> to_bytes(const Standing& standing) {
+std::vector<std::byte> to_bytes(const MemberReport& report) {
   Writer writer;
-  writer.put(standing.self);
-  writer.put(standing.place);
-  writer.put(standing.state_number);
-  writer.put(standing.step);
-  writer.put(standing.formed);
-  writer.put(static_cast<std::uint32_t>(standing.attempts.size()));
-  for (const Roster& attempt : standing.attempts) {
+  writer.put(report.self);
+  writer.put(report.place);
+  writer.put(report.state_number);
+  writer.put(report.step);
+  writer.put(report.formed);
+  writer.put(static_cast<std::uint32_t>(report.attempts.size()));
+  for (const Roster& attempt : report.attempts) {
     writer.put(attempt);
   }
   return writer.take();
@@ -137,18 +137,18 @@ std::vector<std::byte> to_bytes(const Proposal& proposal) {
   return writer.take();
 }
 
-Standing read_standing(std::span<const std::byte> bytes) {
+MemberReport read_report(std::span<const std::byte> bytes) {
   RosterReader reader(bytes);
-  Standing standing;
-  standing.self = reader.member();
-  standing.place = reader.get<std::int32_t>();
-  standing.state_number = reader.get<std::uint64_t>();
-  standing.step = reader.get<std::int64_t>();
-  standing.formed = reader.roster();
+  MemberReport report;
+  report.self = reader.member();
+  report.place = reader.get<std::int32_t>();
+  report.state_number = reader.get<std::uint64_t>();
+  report.step = reader.get<std::int64_t>();
+  report.formed = reader.roster();
   for (auto left = reader.count(k_most_told_attempts); left > 0; --left) {
-    standing.attempts.push_back(reader.roster());
+    report.attempts.push_back(reader.roster());
   }
-  return standing;
+  return report;
 }
 
 Proposal read_proposal(std::span<const std::byte> bytes) {

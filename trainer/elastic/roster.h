@@ -66,7 +66,7 @@ bool speaks_for(const Roster& roster, const MemberIds& present, const MemberIds&
 std::vector<Member> others_of(std::span<const Roster* const> rosters, MemberIds known);
 
 /// What a member says of itself as it comes to a meeting.
-struct Standing {
+struct MemberReport {
   Member self;
   std::int32_t place = 0;         ///< Its launcher's RANK: the order of newcomers.
   std::uint64_t state_number = 0; ///< Of the roster under which its training state was shared last.
@@ -83,9 +83,9 @@ struct Proposal {
 };
 
 /// The wire's form. Reading throws LinkError where the bytes are no such thing.
-std::vector<std::byte> to_bytes(const Standing& standing);
+std::vector<std::byte> to_bytes(const MemberReport& report);
 std::vector<std::byte> to_bytes(const Proposal& proposal);
-Standing read_standing(std::span<const std::byte> bytes);
+MemberReport read_report(std::span<const std::byte> bytes);
 Proposal read_proposal(std::span<const std::byte> bytes);
 
 } // namespace trainer

@@ -15,15 +15,15 @@ constexpr double k_segments = 4; ///< And buckets.
 void check(const ForecastInput& input) {
   const auto positive = [](double value, const char* what) {
     if (!(value > 0)) {
-      throw UsageError(fmt::format("a plan needs {} above 0, not {}", what, value));
+      throw UsageError(fmt::format("--plan: {} must be above 0, not {}", what, value));
     }
   };
   positive(input.gradient_bytes, "gradient bytes");
-  positive(input.compute_seconds, "seconds of computing a step");
+  positive(input.compute_seconds, "the computing time of a step");
   positive(input.batch_size, "a batch size");
   positive(input.network.between.bandwidth, "a bandwidth");
   if (!(input.overlap >= 0 && input.overlap <= 1)) {
-    throw UsageError(fmt::format("a plan's overlap is a share, 0 to 1, not {}", input.overlap));
+    throw UsageError(fmt::format("--plan: the overlap must be from 0 to 1, not {}", input.overlap));
   }
   if (input.network.ranks_per_host > 1) {
     positive(input.network.inside.bandwidth, "a bandwidth inside hosts");

@@ -308,9 +308,8 @@ std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t p
         "one, the sum of the columns\n";
   }
   if (starts_higher) {
-    text +=
-        "(2) rank 0, while it draws the weights; the others, and the steps, take the sum of the "
-        "columns\n";
+    text += "(2) rank 0, while it initializes the weights; the others, and the steps, take the sum "
+            "of the columns\n";
   }
   return text;
 }
@@ -319,7 +318,7 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
                        const DataOptions& data) {
   const std::unique_ptr<Device> device = make_device(rank.devices.front());
   if (!device->is_host()) {
-    throw UsageError("--plan-memory: counts what CPUs take; use --device=cpu");
+    throw UsageError("--plan-memory: counts memory of CPU ranks only; use --device=cpu");
   }
   if (rank.cluster.rank != 0) {
     return;
@@ -357,7 +356,7 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
              run.precision == Precision::fp32
                  ? ""
                  : fmt::format(", {} over float32", precision_name(run.precision)),
-             is_given ? "" : "; without the data's own, as no --data is given",
+             is_given ? "" : "; without the memory of the data, as no --data is given",
              memory_plan_text(plans, program));
 }
 

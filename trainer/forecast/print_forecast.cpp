@@ -54,7 +54,7 @@ Link measure_loopback(CommOptions comm) {
   }
   other.join();
   if (!failed.empty()) {
-    throw Error(fmt::format("--plan: the link could not be measured: {}", failed));
+    throw Error(fmt::format("--plan: cannot measure the link: {}", failed));
   }
   return link;
 }

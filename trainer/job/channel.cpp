@@ -74,7 +74,7 @@ void Channel::receive() {
         continue;
       }
       if (header_.magic != FrameHeader::k_magic) {
-        throw LinkError("it sent something that is not a frame");
+        throw LinkError("it sent data that is not a message of this protocol");
       }
       body_ = handler_->body_of(header_);
       std::size_t room = 0;
@@ -82,7 +82,7 @@ void Channel::receive() {
         room += part.size();
       }
       if (room != header_.size) {
-        throw LinkError("it sent a frame of an unexpected length");
+        throw LinkError("it sent a message of unexpected length");
       }
       part_ = 0;
       part_received_ = 0;

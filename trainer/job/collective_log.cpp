@@ -117,8 +117,8 @@ std::optional<std::string> find_stall(std::span<const RankPlace> ranks, double t
     }
   }
   if (missing.empty()) {
-    return fmt::format("{} has been in {} for {:g} s, and every rank has entered it: their "
-                       "connections carry nothing",
+    return fmt::format("{} has been in {} for {:g} s, and every rank has entered it, but no data "
+                       "arrives over their connections",
                        name(foremost->rank), what, timeout);
   }
   return fmt::format("{} rank{} waited for {:g} s in {}, which {} never entered: {}", waiting,

@@ -42,8 +42,7 @@ Fd listen_as_task(const TaskAddress& address, const std::string& what, double ti
       why = error.what();
     }
   }
-  throw ClusterError(fmt::format("{} cannot listen at {}:{}: {}; give it a free port of its own in "
-                                 "TF_CONFIG",
+  throw ClusterError(fmt::format("{} cannot listen at {}:{}: {}; give it a free port in TF_CONFIG",
                                  what, address.host, address.port, why));
 }
 

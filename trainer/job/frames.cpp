@@ -20,7 +20,7 @@ Frame receive_frame(const Fd& link, std::uint64_t longest, Deadline deadline) {
   FrameHeader header;
   receive_all(link, writable_bytes_of(header), deadline);
   if (header.magic != FrameHeader::k_magic || header.size > longest) {
-    throw LinkError("it sent something else than expected");
+    throw LinkError("it sent an unexpected message");
   }
   Frame frame{header.what, {}};
   while (frame.body.size() < header.size) {

@@ -103,9 +103,8 @@ constexpr const char* k_token_differs = "the job token differs";
 } // namespace
 
 std::string no_token_warning() {
-  return "this job has no token: whoever reaches its ports may join it or end it; give all its "
-         "ranks "
-         "the same --token-file or DTRAIN_JOB_TOKEN";
+  return "this job has no token, so anyone who reaches its ports can join or end it; give all its "
+         "ranks the same --token-file or DTRAIN_JOB_TOKEN";
 }
 
 std::string Introduction::name() const {
@@ -130,9 +129,9 @@ Fd dial_authenticated(const Address& address, const std::string& token, const In
     throw LinkError("what listens there is not a rank");
   }
   if (challenge.version != k_version) {
-    throw RefusedError(fmt::format("{} speaks version {} of the protocol, this rank {}: use one "
-                                   "build of the trainer everywhere",
-                                   address.text(), challenge.version, k_version));
+    throw RefusedError(fmt::format(
+        "{} uses version {} of the protocol, this rank {}; use one build of the trainer everywhere",
+        address.text(), challenge.version, k_version));
   }
   Hello hello;
   hello.purpose = static_cast<std::uint32_t>(self.purpose);
@@ -197,7 +196,7 @@ std::optional<Acceptor::Arrival> Acceptor::next(Deadline deadline) {
       if (polled[first + i].revents != 0) {
         arrival = advance(pending_[i]);
       } else if (Clock::now() >= pending_[i].deadline) {
-        refuse(pending_[i], "it said nothing");
+        refuse(pending_[i], "it sent nothing");
       }
     }
     std::erase_if(pending_, [](const Pending& pending) { return pending.over; });
@@ -261,7 +260,7 @@ std::optional<Acceptor::Arrival> Acceptor::judge_hello(Pending& pending) {
   const Hello& hello = pending.hello;
   if (hello.version != k_version) {
     refuse(pending,
-           fmt::format("it speaks version {} of the protocol, not {}", hello.version, k_version));
+           fmt::format("it uses version {} of the protocol, not {}", hello.version, k_version));
     return std::nullopt;
   }
   if (!same(hello.mac, sign_hello(token_, pending.challenge, hello))) {
@@ -271,7 +270,7 @@ std::optional<Acceptor::Arrival> Acceptor::judge_hello(Pending& pending) {
   const Introduction who = {static_cast<LinkPurpose>(hello.purpose), hello.rank, hello.world_size,
                             hello.pid, get_text(hello.host)};
   if (who.purpose != purpose_) {
-    refuse(pending, "it came for another purpose");
+    refuse(pending, "it connected for another purpose");
     return std::nullopt;
   }
   if (const auto refusal = judge_(who)) {

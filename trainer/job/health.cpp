@@ -161,7 +161,7 @@ void Health::send(Peer& peer, const Note& note) {
     // What it sent before it went, a goodbye perhaps, is still to be read.
     read(peer);
     if (peer.link) {
-      lost(peer, sent < 0 ? error_text(errno) : "it does not read what it is sent");
+      lost(peer, sent < 0 ? error_text(errno) : "it does not read heartbeats");
     }
   }
 }
@@ -265,7 +265,7 @@ void Health::read(Peer& peer) {
       peer.received = 0;
       const Note note = peer.incoming;
       if (note.magic != k_note_magic) {
-        lost(peer, "it sent something else than a heartbeat");
+        lost(peer, "it sent data that is not a heartbeat");
         return;
       }
       handle(peer, note);

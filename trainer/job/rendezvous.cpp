@@ -106,27 +106,27 @@ void Star::host(const Cluster& cluster, const JobOptions& options) {
   links_.resize(static_cast<std::size_t>(world_size_));
   std::string fatal;
 
-  Acceptor acceptor(std::move(listener), cluster.job_token, LinkPurpose::rendezvous,
-                    [&](const Introduction& who) -> std::optional<std::string> {
-                      if (who.world_size != world_size_) {
-                        fatal = fmt::format("{} has WORLD_SIZE {}, rank 0 has {}: give all ranks "
-                                            "the same",
-                                            who.name(), who.world_size, world_size_);
-                      } else if (who.rank <= 0 || who.rank >= world_size_) {
-                        fatal = fmt::format("{} joined a world of {} whose rank 0 is taken: "
-                                            "number the ranks 0 to {}, each once",
-                                            who.name(), world_size_, world_size_ - 1);
-                      } else if (auto& there = arrived[static_cast<std::size_t>(who.rank)];
-                                 there && !is_closed(links_[static_cast<std::size_t>(who.rank)])) {
-                        fatal = fmt::format("rank {} is there twice: {} pid {} and {} pid {}: "
-                                            "number the ranks 0 to {}, each once",
-                                            who.rank, there->host, there->pid, who.host, who.pid,
-                                            world_size_ - 1);
-                      } else {
-                        return std::nullopt;
-                      }
-                      return fatal;
-                    });
+  Acceptor acceptor(
+      std::move(listener), cluster.job_token, LinkPurpose::rendezvous,
+      [&](const Introduction& who) -> std::optional<std::string> {
+        if (who.world_size != world_size_) {
+          fatal = fmt::format("{} has WORLD_SIZE {}, rank 0 has {}; give all ranks the same",
+                              who.name(), who.world_size, world_size_);
+        } else if (who.rank <= 0 || who.rank >= world_size_) {
+          fatal = fmt::format("{} joined a job of {} ranks that already has rank 0; number the "
+                              "ranks 0 to {}, each once",
+                              who.name(), world_size_, world_size_ - 1);
+        } else if (auto& there = arrived[static_cast<std::size_t>(who.rank)];
+                   there && !is_closed(links_[static_cast<std::size_t>(who.rank)])) {
+          fatal =
+              fmt::format("two processes are rank {}: {} pid {} and {} pid {}; number the ranks 0 "
+                          "to {}, each once",
+                          who.rank, there->host, there->pid, who.host, who.pid, world_size_ - 1);
+        } else {
+          return std::nullopt;
+        }
+        return fatal;
+      });
 
   const Deadline deadline = after_seconds(options.rendezvous_timeout);
   const auto is_missing = [&](int rank) { return !arrived[static_cast<std::size_t>(rank)]; };
@@ -193,9 +193,9 @@ void Star::join(const Cluster& cluster, const JobOptions& options) {
     throw ClusterError(fmt::format("rank {} was refused by {}: {}", rank_, there, refused.what()));
   }
   if (why) {
-    throw PeerError(fmt::format("rank {} waited {:g} s for {} ({}): is it running, and reachable "
-                                "from here?",
-                                rank_, options.rendezvous_timeout, there, *why));
+    throw PeerError(fmt::format(
+        "rank {} waited {:g} s for {} ({}); check that it runs and can be reached from here", rank_,
+        options.rendezvous_timeout, there, *why));
   }
 }
 
@@ -236,7 +236,7 @@ std::vector<std::byte> Star::exchange_bytes(std::span<const std::byte> mine) {
       } catch (const LinkError& error) {
         const std::string name = who_.empty() ? fmt::format("rank {}", rank) : who_[rank].name();
         const std::string text =
-            fmt::format("{} broke off while the ranks were connecting: {}", name, error.what());
+            fmt::format("{} failed while the ranks were connecting: {}", name, error.what());
         abort_all(text);
         throw PeerError(text);
       }
@@ -262,12 +262,11 @@ std::vector<std::byte> Star::exchange_bytes(std::span<const std::byte> mine) {
           dtrain::printable({reinterpret_cast<const char*>(frame.body.data()), frame.body.size()}));
     }
     if (frame.what != k_records || frame.body.size() != all.size()) {
-      throw LinkError("it sent something else than expected");
+      throw LinkError("it sent an unexpected message");
     }
     return frame.body;
   } catch (const LinkError& error) {
-    throw PeerError(
-        fmt::format("rank 0 broke off while the ranks were connecting: {}", error.what()));
+    throw PeerError(fmt::format("rank 0 failed while the ranks were connecting: {}", error.what()));
   }
 }
 

@@ -121,8 +121,9 @@ class Cnn final : public SlicedModel {
 
 std::unique_ptr<Model> make_cnn(const ModelOptions& options, Device& device) {
   if (options.height < k_least_side || options.width < k_least_side) {
-    throw UsageError(fmt::format("--model=cnn: images of {} × {} pixels; needs {} × {} at least",
-                                 options.height, options.width, k_least_side, k_least_side));
+    throw UsageError(
+        fmt::format("--model=cnn: the images have {} × {} pixels; it needs at least {} × {}",
+                    options.height, options.width, k_least_side, k_least_side));
   }
   return device.cpu_kernels() == nullptr
              ? make_layered_cnn(options, device)

@@ -181,8 +181,9 @@ class Transformer final : public LanguageModel {
     const std::size_t length = batch[field::Name::ids].width;
     const std::size_t most_masked = batch[field::Name::masked].width;
     if (length > options_.max_length) {
-      throw UsageError(fmt::format("--max-length={}: the text's rows have {} tokens",
-                                   options_.max_length, length));
+      throw UsageError(
+          fmt::format("--max-length={}: must be at least {}, the tokens of a row of the text",
+                      options_.max_length, length));
     }
     if (context_.device.is_host()) {
       check_words(batch[field::ids]);
@@ -202,8 +203,8 @@ class Transformer final : public LanguageModel {
   void check_words(std::span<const std::int32_t> ids) const {
     for (const std::int32_t id : ids) {
       if (static_cast<std::size_t>(id) >= options_.vocabulary) { // A negative one is too large.
-        throw DataError(fmt::format("token {} of the text, and the model's vocabulary has {}; "
-                                    "train with the vocabulary that the text was tokenized with",
+        throw DataError(fmt::format("the text has token {}, and the model's vocabulary has {} "
+                                    "tokens; use the vocabulary that the text was tokenized with",
                                     id, options_.vocabulary));
       }
     }
@@ -247,11 +248,11 @@ void check_shape(const ModelOptions& options) {
     throw UsageError(fmt::format("--model={}: {}", options.name, what));
   };
   if (o.vocabulary == 0) {
-    refuse("learns from text; give --data=DIR, a folder that dtrain-trainer tokenize has written");
+    refuse("trains on text; give --data=DIR, a folder that dtrain-trainer tokenize has written");
   }
   if (o.layers == 0 || o.heads == 0 || o.hidden == 0 || o.hidden % (o.heads * k_keep_bits) != 0) {
-    refuse(fmt::format("{} wide in {} heads; --hidden must be a multiple of 16 × --heads", o.hidden,
-                       o.heads));
+    refuse(fmt::format("--hidden={} with --heads={}: --hidden must be a multiple of 16 × --heads",
+                       o.hidden, o.heads));
   }
   if (o.inner == 0 || o.inner % k_keep_bits != 0) {
     refuse(fmt::format("--ff={}: must be a multiple of 16", o.inner));
@@ -294,7 +295,7 @@ void apply_preset(const std::string& model, const std::string& name, Transformer
     }
   }
   throw UsageError(
-      fmt::format("--preset={}: of --model={} there are {}", name, model, fmt::join(names, ", ")));
+      fmt::format("--preset={}: --model={} has {}", name, model, fmt::join(names, ", ")));
 }
 
 } // namespace trainer

@@ -22,7 +22,7 @@ CsvLog::CsvLog(std::string path)
     : path_(std::move(path)),
       file_(open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
   if (file_ < 0) {
-    throw Error(fmt::format("--csv={}: cannot be written: {}", path_, std::strerror(errno)));
+    throw Error(fmt::format("--csv={}: cannot write: {}", path_, std::strerror(errno)));
   }
   if (lseek(file_, 0, SEEK_END) == 0) {
     write("step,epoch,loss,accuracy,samples_per_second,input_share,waiting_share,overlap_share\n");
@@ -56,7 +56,7 @@ void CsvLog::forget_after(std::int64_t step) const {
   const off_t size = lseek(file_, 0, SEEK_END);
   std::string text(static_cast<std::size_t>(std::max<off_t>(size, 0)), '\0');
   if (pread(file_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
-    throw Error(fmt::format("--csv={}: cannot be read: {}", path_, std::strerror(errno)));
+    throw Error(fmt::format("--csv={}: cannot read: {}", path_, std::strerror(errno)));
   }
   for (std::size_t at = text.find('\n'); at < text.size();) { // The first line names the columns.
     const std::size_t line = at + 1;
@@ -64,7 +64,7 @@ void CsvLog::forget_after(std::int64_t step) const {
     std::from_chars(text.data() + line, text.data() + text.size(), its_step);
     if (its_step > step) {
       if (ftruncate(file_, static_cast<off_t>(line)) != 0) {
-        throw Error(fmt::format("--csv={}: cannot be cut: {}", path_, std::strerror(errno)));
+        throw Error(fmt::format("--csv={}: cannot truncate: {}", path_, std::strerror(errno)));
       }
       return;
     }
@@ -94,7 +94,7 @@ void CsvLog::write(const std::string& text) const {
     if (ftruncate(file_, before) != 0) {
       // What is there is all there is.
     }
-    throw Error(fmt::format("--csv={}: cannot be written: {}", path_, std::strerror(error)));
+    throw Error(fmt::format("--csv={}: cannot write: {}", path_, std::strerror(error)));
   }
 }
 

@@ -69,11 +69,11 @@ void Outputs::line(const LogLine& line) {
 
 void Outputs::straggler(const std::string& name, const LogLine& line, bool split_by_speed) {
   constexpr double k_milliseconds = 1e3;
-  say(fmt::format("{} holds the others back: {:.2f} ms a step up to the all-reduce, median "
-                  "{:.2f}, fastest {:.2f}{}",
-                  name, k_milliseconds * line.slowest_seconds, k_milliseconds * line.median_seconds,
-                  k_milliseconds * line.fastest_seconds,
-                  split_by_speed ? "" : "; --batch-split=speed would give it less to do"));
+  say(fmt::format(
+      "{} is slow: {:.2f} ms per step before the all-reduce, median {:.2f}, fastest {:.2f}{}", name,
+      k_milliseconds * line.slowest_seconds, k_milliseconds * line.median_seconds,
+      k_milliseconds * line.fastest_seconds,
+      split_by_speed ? "" : "; --batch-split=speed would give it fewer samples"));
 }
 
 void Outputs::new_shares(const std::vector<std::size_t>& rows, std::size_t global_rows) {

@@ -13,7 +13,7 @@ DenseStack::DenseStack(Device& device, std::size_t inputs, const ModelOptions& o
     : device_(device), wants_input_(wants_input) {
   const std::vector<std::size_t>& hidden = options.hidden;
   if (std::count(hidden.begin(), hidden.end(), 0) > 0) {
-    throw UsageError("a model with a hidden layer of 0: each has at least 1");
+    throw UsageError("a hidden layer of width 0: each has at least 1");
   }
   std::vector<std::size_t> widths = {inputs};
   widths.insert(widths.end(), hidden.begin(), hidden.end());

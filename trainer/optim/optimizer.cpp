@@ -78,9 +78,9 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
   decaying_.decay = is_l2 ? 0 : options.weight_decay;
   set_state(0, 0, {});
   if (needs_whole_tensors() && tensors == nullptr) {
-    throw UsageError(fmt::format("--optimizer={}: needs whole tensors, and parameter servers hold "
-                                 "parts",
-                                 named(options.rule).name));
+    throw UsageError(fmt::format(
+        "--optimizer={}: needs whole tensors, but parameter servers hold parts of tensors",
+        named(options.rule).name));
   }
   if (options.rule == Rule::muon) {
     muon_.emplace(*tensors, device);

@@ -49,7 +49,7 @@ class ConfigReader {
     try {
       flatten("", Json::parse(file, no_key_twice));
     } catch (const Json::parse_error& error) {
-      throw UsageError(fmt::format("{}: is not JSON: a mistake at byte {}", name_, error.byte));
+      throw UsageError(fmt::format("{}: is not JSON: error at byte {}", name_, error.byte));
     }
   }
 
@@ -63,7 +63,7 @@ class ConfigReader {
     refuse_unknown();
     if (!without_effect_.empty()) {
       warnings_.push_back(
-          fmt::format("{}: without effect here: {}", name_, fmt::join(without_effect_, ", ")));
+          fmt::format("{}: has no effect here: {}", name_, fmt::join(without_effect_, ", ")));
     }
     return warnings_;
   }
@@ -72,7 +72,7 @@ class ConfigReader {
   void flatten(const std::string& path, const Json& value) {
     if (!value.is_object()) {
       if (path.empty()) {
-        throw UsageError(fmt::format("{}: is no JSON object", name_));
+        throw UsageError(fmt::format("{}: is not a JSON object", name_));
       }
       values_.emplace(path, value);
       return;
@@ -85,8 +85,7 @@ class ConfigReader {
   [[noreturn]] void refuse(const std::string& key, const Json& value, const std::string& wanted) {
     throw UsageError(fmt::format(
         "{}: {} is {}; it must be {}{}", name_, key, dtrain::printable(value.dump()), wanted,
-        value == "auto" ? ", as \"auto\" is for Hugging Face's Trainer to fill in: leave it out"
-                        : ""));
+        value == "auto" ? "; only Hugging Face's Trainer fills in \"auto\", so remove it" : ""));
   }
 
   /// The value of a key, which is known from now on; null: it is not given.
@@ -184,8 +183,9 @@ class ConfigReader {
       refuse(section + "nvme_path", *path, "a folder");
     }
     if (device == "nvme" && path == nullptr) {
-      throw UsageError(fmt::format("{}: {}device is \"nvme\"; give {}nvme_path too, a folder on it",
-                                   name_, section, section));
+      throw UsageError(
+          fmt::format("{}: {}device is \"nvme\"; add {}nvme_path, a folder on that disk", name_,
+                      section, section));
     }
     return device == "nvme" ? path->get<std::string>() : device;
   }
@@ -231,11 +231,11 @@ class ConfigReader {
     }
     if (!ignores_others &&
         options_.global_batch + options_.batch_size + options_.accumulation_steps > 0) {
-      throw UsageError(fmt::format(
-          "{}: elasticity chooses the sizes of batches, and the file gives them too; leave "
-          "train_batch_size, train_micro_batch_size_per_gpu and gradient_accumulation_steps out, "
-          "or set elasticity.ignore_non_elastic_batch_info",
-          name_));
+      throw UsageError(
+          fmt::format("{}: gives batch sizes, which elasticity chooses; remove train_batch_size, "
+                      "train_micro_batch_size_per_gpu and gradient_accumulation_steps, or set "
+                      "elasticity.ignore_non_elastic_batch_info",
+                      name_));
     }
     options_.global_batch = options_.batch_size = options_.accumulation_steps = 0;
     options_.elastic = std::move(elastic);
@@ -253,7 +253,7 @@ class ConfigReader {
     }
     take("fp16.enabled", is_fp16);
     if (is_bf16 && is_fp16) {
-      throw UsageError(fmt::format("{}: enables bf16 and fp16; leave one of them out", name_));
+      throw UsageError(fmt::format("{}: enables both bf16 and fp16; disable one of them", name_));
     }
     LossScaleOptions& scale = options_.loss_scale;
     take("fp16.loss_scale", scale.fixed);
@@ -450,16 +450,14 @@ constexpr std::int64_t k_rows = 64; ///< Of a pass, by default.
 /// Of ranks that come and go, and keep the global batch.
 std::string settle_elastic_batch(TrainerOptions& options) {
   if (options.accumulation_steps > 0) {
-    throw UsageError(fmt::format(
-        "--accumulation-steps={}: elastic workers that keep a global batch of {} take as many "
-        "passes "
-        "as their part of it needs; leave it out, --batch-size is the most samples of a pass",
-        options.accumulation_steps, options.global_batch));
+    throw UsageError(
+        fmt::format("--accumulation-steps={}: elastic workers choose the number of passes to keep "
+                    "a global batch of {}; drop it, --batch-size is the most samples of a pass",
+                    options.accumulation_steps, options.global_batch));
   }
   options.batch_size = options.batch_size > 0 ? options.batch_size : k_rows;
   options.accumulation_steps = 1;
-  return fmt::format("a step takes {} samples, however many workers share them, in passes of at "
-                     "most {}",
+  return fmt::format("a step has {} samples for any number of workers, in passes of at most {}",
                      options.global_batch, options.batch_size);
 }
 
@@ -469,7 +467,7 @@ void apply_elasticity(TrainerOptions& options, int ranks, bool is_elastic) {
   const ElasticBatch batch = elastic_batch(elastic);
   if (options.global_batch + options.batch_size + options.accumulation_steps > 0) {
     throw UsageError(fmt::format("--global-batch-size, --batch-size, --accumulation-steps: "
-                                 "elasticity in --config={} chooses them; leave them out",
+                                 "elasticity in --config={} chooses them; drop them",
                                  dtrain::printable(options.config)));
   }
   options.global_batch = batch.samples;
@@ -477,11 +475,10 @@ void apply_elasticity(TrainerOptions& options, int ranks, bool is_elastic) {
                                   : elastic_pass(elastic, batch.samples, ranks);
   if (!is_elastic && (options.batch_size == 0 || std::find(batch.ranks.begin(), batch.ranks.end(),
                                                            ranks) == batch.ranks.end())) {
-    throw UsageError(fmt::format(
-        "{}: {} ranks cannot share elasticity's {} samples in passes of {}; use {} of them, or "
-        "--min-workers, with which any number can",
-        dtrain::printable(options.config), ranks, batch.samples, fmt::join(elastic.passes, ", "),
-        fmt::join(batch.ranks, ", ")));
+    throw UsageError(fmt::format("{}: {} ranks cannot share elasticity's {} samples in passes of "
+                                 "{}; use {} ranks, or --min-workers for any number",
+                                 dtrain::printable(options.config), ranks, batch.samples,
+                                 fmt::join(elastic.passes, ", "), fmt::join(batch.ranks, ", ")));
   }
 }
 
@@ -520,9 +517,8 @@ std::string settle_batch(TrainerOptions& options, int ranks, bool is_elastic) {
   const std::string of_ranks = fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
   if (global > 0 && rows > 0 && passes > 0) {
     if (global != rows * passes * ranks) {
-      throw UsageError(fmt::format("{}: is not {} × {} × {} = {}; leave one of them out",
-                                   given_global, given_rows, given_passes, of_ranks,
-                                   rows * passes * ranks));
+      throw UsageError(fmt::format("{}: is not {} × {} × {} = {}; drop one of them", given_global,
+                                   given_rows, given_passes, of_ranks, rows * passes * ranks));
     }
   } else if (global > 0 && rows > 0) {
     passes = share(rows * ranks, fmt::format("{} × {}", given_rows, of_ranks));
@@ -541,10 +537,10 @@ std::string settle_batch(TrainerOptions& options, int ranks, bool is_elastic) {
     return given.empty() ? otherwise : given.substr(0, given.find('='));
   };
   const char* inferred = given_global.empty() ? "by default" : "inferred";
-  return fmt::format(
-      "a step takes {} samples ({}): {} in a pass of a rank ({}) × {} pass{} ({}) × {}",
-      rows * passes * ranks, source(given_global, "inferred"), rows, source(given_rows, inferred),
-      passes, passes == 1 ? "" : "es", source(given_passes, inferred), of_ranks);
+  return fmt::format("a step has {} samples ({}): {} per pass and rank ({}) × {} pass{} ({}) × {}",
+                     rows * passes * ranks, source(given_global, "inferred"), rows,
+                     source(given_rows, inferred), passes, passes == 1 ? "" : "es",
+                     source(given_passes, inferred), of_ranks);
 }
 
 } // namespace trainer

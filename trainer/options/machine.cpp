@@ -15,42 +15,40 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
       {.flags = "--strategy",
        .target = &o.strategy,
        .metavar = "NAME",
-       .help = "Strategy to expect: mirrored (replicas in this process), multi-worker or "
-               "parameter-server, an error if the job was started as another; or auto, whatever it "
-               "was started as [auto]",
+       .help = "Fail if the job was not started with this strategy: mirrored (replicas in this "
+               "process), multi-worker or parameter-server; auto accepts any [auto]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"auto", "mirrored", "multi-worker", "parameter-server"}},
       {.flags = "--device",
        .target = &o.device,
        .metavar = "DEVICE",
-       .help =
-           "auto (GPUs where every rank has one and can use it, else CPUs), cpu, or cuda, which "
-           "fails if there is no GPU; of several, a rank takes the one at LOCAL_RANK in "
-           "CUDA_VISIBLE_DEVICES, or the only one there [auto]",
+       .help = "auto (GPUs if every rank has a usable one, else CPUs), cpu, or cuda, which fails "
+               "if there is no GPU; a rank takes the GPU at LOCAL_RANK in CUDA_VISIBLE_DEVICES, or "
+               "the only one there [auto]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"auto", "cpu", "cuda"}},
       {.flags = "--devices",
        .target = &o.devices,
        .metavar = "LIST",
-       .help = "Replicas in this process, one thread each, in lockstep, such as cpu:0,cpu:1 "
-               "or gpu:0,gpu:1; every worker needs the same number [one]",
+       .help = "Replicas in this process, one thread each, trained in step, such as cpu:0,cpu:1 or "
+               "gpu:0,gpu:1; every worker needs the same number [one]",
        .group = group},
       {.flags = "--cross-device-ops",
        .target = &o.cross_device_ops,
        .metavar = "HOW",
-       .help = "How replicas in one process sum gradients: nccl (GPUs), reduction-to-one, "
-               "hierarchical-copy, or auto, which takes nccl where it is found and else has each "
-               "sum a share [auto]",
+       .help =
+           "How replicas in one process sum gradients: nccl (GPUs), reduction-to-one, "
+           "hierarchical-copy, or auto: nccl if it is found, else each replica sums a share [auto]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"auto", "reduction-to-one", "hierarchical-copy", "nccl"}},
       {.flags = "--communication",
        .target = &o.communication,
        .metavar = "HOW",
-       .help = "What carries gradients between ranks: ring (dtrain's own), mpi (the library of the "
-               "mpirun that started them) or nccl (GPUs); auto takes nccl where every rank has a "
+       .help = "Library that reduces gradients between ranks: ring (dtrain's own), mpi (that of "
+               "the mpirun that started them) or nccl (GPUs); auto takes nccl if every rank has a "
                "GPU, else ring [auto]",
        .group = group,
        .complete = dtrain::Complete::choices,
@@ -73,16 +71,16 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
       {.flags = "--bytes-per-pack",
        .target = &o.bytes_per_pack,
        .metavar = "BYTES",
-       .help = "Size of a pack: gradients that are reduced together, while backward goes on; 0: "
-               "all at once, after backward [a 64th of them, but at least 131072]",
+       .help = "Size of a pack (bucket), the gradients that are reduced together while backward "
+               "continues; 0: all at once, after backward [a 64th of them, but at least 131072]",
        .group = group,
        .minimum = 0,
        .maximum = k_most_bytes_per_pack},
       {.flags = "--communication-data-type",
        .target = &o.communication_data_type,
        .metavar = "TYPE",
-       .help = "Type in which gradients are sent: fp32, or rounded to half the bytes: bf16, or "
-               "fp16, which clamps at 65504 and underflows below 6e-8; sums are in fp32 [fp32]",
+       .help = "Type in which gradients are sent: fp32, or with half the bytes bf16, or fp16, "
+               "which clamps at 65504 and underflows below 6e-8; sums are in fp32 [fp32]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"fp32", "bf16", "fp16"}},
@@ -115,8 +113,8 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
       {.flags = "--min-workers",
        .target = &o.min_workers,
        .metavar = "N",
-       .help = "Elastic training: go on while at least N workers are left; when one dies or hangs, "
-               "the others continue from memory, and a restarted one joins them "
+       .help = "Elastic training: continue while at least N workers are left; when one dies or "
+               "hangs, the others continue from memory, and a restarted one joins them "
                "[DTRAIN_MIN_WORKERS, else all workers are needed]",
        .group = group,
        .minimum = 1,

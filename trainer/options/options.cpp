@@ -15,18 +15,18 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
   table.name = ""; // The program is the command.
   table.summary = "Train an image classifier, or a language model, on one or many ranks";
   table.description =
-      "Trains the multilayer perceptron 784-128-10 (or --hidden of other widths), or with "
+      "Trains a multilayer perceptron 784-128-10 (or with other widths, --hidden), or with "
       "--model=cnn a small convolutional network, with Adam on Fashion-MNIST, MNIST or files of "
-      "their format; with --model=bert, roberta or gpt2 a transformer that learns to tell masked "
-      "words of a text, or the next. Started as several ranks (by dtrain submit, torchrun, mpirun "
-      "or srun) it trains them as one, averaging gradients with a ring all-reduce.\n\n"
-      "Who it is among the ranks it reads from TF_CONFIG, RANK and WORLD_SIZE, "
-      "OMPI_COMM_WORLD_RANK or SLURM_PROCID, the first that is set; with none it trains alone.\n\n"
-      "Asked by SIGUSR1 (or as --save-on-signal says), a run with --checkpoint-dir saves a "
-      "checkpoint and ends with exit code 75, which asks a scheduler to restart it.\n\n"
-      "dtrain-trainer inspect DIR shows the checkpoints that a run has saved, dtrain-trainer "
-      "tokenize turns text into tokens for a language model, dtrain-trainer fill tells what words "
-      "such a model puts where a text has blanks, and dtrain-trainer generate how it goes on.";
+      "their format; with --model=bert, roberta or gpt2 a transformer that learns to predict "
+      "masked words, or the next word, of a text. Started as several ranks (by dtrain submit, "
+      "torchrun, mpirun or srun) it trains one model, averaging gradients with a ring "
+      "all-reduce.\n\nIts rank comes from TF_CONFIG, RANK and WORLD_SIZE, OMPI_COMM_WORLD_RANK or "
+      "SLURM_PROCID, the first that is set; with none it trains alone.\n\nOn SIGUSR1 (see "
+      "--save-on-signal), a run with --checkpoint-dir saves a checkpoint and ends with exit code "
+      "75, which asks a scheduler to restart it.\n\ndtrain-trainer inspect DIR shows the "
+      "checkpoints that a run has saved, dtrain-trainer tokenize turns text into tokens for a "
+      "language model, dtrain-trainer fill predicts masked words of a text, and dtrain-trainer "
+      "generate continues a text.";
   table.examples = {"# Train alone, on Fashion-MNIST",
                     "dtrain-trainer",
                     "# Three ranks on this machine",
@@ -89,7 +89,7 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
   }
   if (options.precision != "fp16" && options.config.empty() &&
       !(options.loss_scale == TrainerOptions().loss_scale)) {
-    throw UsageError("--loss-scale and its like: go with --precision=fp16");
+    throw UsageError("--loss-scale and its options need --precision=fp16");
   }
   if (options.checkpoint_dir.empty() && (options.resume || options.checkpoint_every > 0)) {
     throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",
@@ -107,14 +107,14 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
                         : options.backup_workers > 0   ? "--backup-workers"
                                                        : nullptr;
     if (loose != nullptr) {
-      throw UsageError(fmt::format("--deterministic: {} follows the clock, and a run is not "
-                                   "repeated bit for bit; leave one of them out",
-                                   loose));
+      throw UsageError(fmt::format(
+          "--deterministic: {} depends on timing, so runs are not bit-identical; drop one of them",
+          loose));
     }
   }
   if (options.communication == "mpi" && options.transport != "auto") {
-    throw UsageError(
-        fmt::format("--transport={}: is the ring's; MPI chooses its own", options.transport));
+    throw UsageError(fmt::format("--transport={}: applies to the ring only; MPI chooses its own",
+                                 options.transport));
   }
   return options;
 }

@@ -33,7 +33,7 @@ std::vector<dtrain::Option> parameter_server_flags(TrainerOptions& o) {
       {.flags = "--snapshot-dir",
        .target = &o.snapshot_dir,
        .metavar = "DIR",
-       .help = "Where a server keeps what it needs to come back after a failure [none]",
+       .help = "Folder in which a server saves its state to recover after a failure [none]",
        .group = group,
        .complete = dtrain::Complete::directory},
       {.flags = "--snapshot-every",
@@ -60,17 +60,17 @@ std::vector<dtrain::Option> other_flags(TrainerOptions& o) {
       {.flags = "--plan",
        .target = &o.plan,
        .metavar = "WORKERS",
-       .help = "Do not train: measure this machine's computing and its link (or, as several ranks, "
-               "the one between them) and predict step time and samples/s of every strategy and "
-               "the best number of parameter servers",
+       .help = "Do not train: measure this machine's speed and its network link (with several "
+               "ranks, the link between them), and predict step time and samples/s of every "
+               "strategy and the best number of parameter servers",
        .group = group,
        .minimum = 1,
        .maximum = 512},
       {.flags = "--plan-memory",
        .target = &o.plan_memory,
        .metavar = "",
-       .help = "Do not train: print the memory that a rank would take at each stage of ZeRO, of "
-               "this job's ranks or as many as --plan says",
+       .help = "Do not train: print the memory that a rank would take at each ZeRO stage, for this "
+               "job's ranks or as many as --plan says",
        .group = group},
       {.flags = "--plan-ranks-per-host",
        .target = &o.plan_ranks_per_host,
@@ -82,12 +82,12 @@ std::vector<dtrain::Option> other_flags(TrainerOptions& o) {
       {.flags = "--plan-bandwidth",
        .target = &o.plan_bandwidth,
        .metavar = "GB/S",
-       .help = "Of the plan's links, in 10^9 bytes a second [measured]",
+       .help = "Bandwidth of the plan's links, in 10^9 bytes per second [measured]",
        .group = group},
       {.flags = "--plan-latency",
        .target = &o.plan_latency,
        .metavar = "MICROSECONDS",
-       .help = "Of the plan's links [measured]",
+       .help = "Latency of the plan's links [measured]",
        .group = group},
       {.flags = "--benchmark-gemm",
        .target = &o.benchmark_gemm,

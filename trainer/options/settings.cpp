@@ -40,7 +40,7 @@ std::optional<ElasticLimits> elastic_limits(const TrainerOptions& options, const
                                  limits.max_workers, limits.min_workers));
   }
   if (options.max_workers > 0 && limits.min_workers == 0) {
-    throw UsageError("--max-workers: goes with --min-workers, and does nothing without");
+    throw UsageError("--max-workers: has no effect without --min-workers");
   }
   return limits.min_workers > 0 && cluster.source != "none" ? std::optional(limits) : std::nullopt;
 }
@@ -51,9 +51,9 @@ Offload offload_of(const TrainerOptions& options) {
   };
   Offload offload = {folder_of(options.offload_optimizer), folder_of(options.offload_param)};
   if (!offload.parameters.empty() && options.zero_stage != 3) {
-    throw UsageError(fmt::format("--offload-param={}: goes with --zero-stage=3, where ranks have "
-                                 "parts of the parameters",
-                                 options.offload_param));
+    throw UsageError(fmt::format(
+        "--offload-param={}: needs --zero-stage=3, where ranks have parts of the parameters",
+        options.offload_param));
   }
   return offload;
 }
@@ -64,42 +64,42 @@ void refuse_what_shared_replicas_lack(const TrainerOptions& options) {
   }
   const auto refuse = [&](bool given, const char* flag, const char* why) {
     if (given) {
-      throw UsageError(
-          fmt::format("--zero-stage={}: not with {}: {}", options.zero_stage, flag, why));
+      throw UsageError(fmt::format("--zero-stage={}: cannot be used with {}: {}",
+                                   options.zero_stage, flag, why));
     }
   };
   const std::string optimizer = "--optimizer=" + options.optimizer;
   refuse(needs_whole_tensors(parse_rule(options.optimizer)), optimizer.c_str(),
-         "it needs whole tensors, and ranks own parts of them");
+         "it needs whole tensors, and ranks own parts of tensors");
   refuse(options.zero_stage == 3 && is_split_by_speed(options), "--batch-split=speed",
-         "ranks bring parameters together in the same passes");
+         "all ranks gather parameters in the same passes");
   refuse((options.plan > 0 && !options.plan_memory) || options.print_routes,
          options.plan > 0 ? "--plan" : "--print-routes",
-         "what it tells is of ranks that hold all of the model");
+         "it describes ranks that hold the whole model");
 }
 
 void refuse_what_elastic_workers_lack(const TrainerOptions& options, int replicas) {
   if (options.zero_stage > 0) {
-    throw UsageError(fmt::format("--zero-stage={}: elastic workers hold all of the model each, so "
-                                 "that any of them may go; leave one of --min-workers and it out",
+    throw UsageError(fmt::format("--zero-stage={}: each elastic worker holds the whole model, so "
+                                 "that any of them may leave; drop it or --min-workers",
                                  options.zero_stage));
   }
   if (is_split_by_speed(options)) {
-    throw UsageError("--batch-split=speed: elastic workers have equal shares, which those that "
-                     "come and go take over; leave one of --min-workers and it out");
+    throw UsageError(
+        "--batch-split=speed: elastic workers have equal shares; drop it or --min-workers");
   }
   if (replicas > 1) {
     throw UsageError(
-        fmt::format("--devices={}: an elastic worker has one device", options.devices));
+        fmt::format("--devices={}: an elastic worker has only one device", options.devices));
   }
   if (options.communication == "mpi" || options.communication == "nccl") {
-    throw UsageError(fmt::format("--communication={}: elastic workers use the ring, which is "
-                                 "rebuilt where one of them fails; leave it out",
+    throw UsageError(fmt::format("--communication={}: elastic workers need the ring, which can be "
+                                 "rebuilt when a worker fails; drop it",
                                  options.communication));
   }
   if (wants_own_samples(options) || options.drop_remainder) {
     throw UsageError("--auto-shard=file or off, or --drop-remainder: elastic workers share one "
-                     "stream of samples, to its end; use --auto-shard=data");
+                     "stream of samples to its end; use --auto-shard=data");
   }
 }
 
@@ -107,11 +107,11 @@ void refuse_what_elastic_workers_lack(const TrainerOptions& options, int replica
 void refuse_what_servers_lack(const PsTask& task, const TrainerOptions& options) {
   const auto refuse = [](bool given, const char* flag, const char* instead) {
     if (given) {
-      throw UsageError(fmt::format("{}: not in a job with parameter servers{}", flag, instead));
+      throw UsageError(fmt::format("{}: not supported with parameter servers{}", flag, instead));
     }
   };
   refuse(!options.checkpoint_dir.empty(), "--checkpoint-dir",
-         "; --snapshot-dir is where its servers keep what they need to go on");
+         "; its servers save their state in --snapshot-dir");
   refuse(!options.timeline.empty(), "--timeline", "");
   refuse(!options.initial_weights.empty(), "--initial-weights", "");
   refuse(!options.export_folder.empty(), "--export", "");
@@ -123,7 +123,8 @@ void refuse_what_servers_lack(const PsTask& task, const TrainerOptions& options)
   refuse(options.precision != "fp32", "--precision", "");
   refuse(options.offload_optimizer != "none" || options.offload_param != "none",
          "--offload-optimizer or --offload-param", "; its servers keep these in memory");
-  refuse(options.zero_stage > 0, "--zero-stage", "; its servers share what it would");
+  refuse(options.zero_stage > 0, "--zero-stage",
+         "; its servers already share the optimizer's states");
   refuse(goes_by_updates(parse_schedule(options.lr_schedule)), "a --lr-schedule with a warmup", "");
   const TrainerOptions none;
   refuse(options.beta1 != none.beta1 || options.beta2 != none.beta2 ||
@@ -135,10 +136,10 @@ void refuse_what_servers_lack(const PsTask& task, const TrainerOptions& options)
   refuse(is_split_by_speed(options), "--batch-split=speed",
          "; with a chief in TF_CONFIG, fast workers take more batches");
   refuse(options.min_workers > 0 || options.max_workers > 0, "--min-workers or --max-workers",
-         ", where workers may come and go as it is");
+         ", where workers may come and go anyway");
   const bool sync = options.update == "sync";
   if (sync ? options.max_staleness >= 0 : options.backup_workers > 0) {
-    throw UsageError(fmt::format("{} goes with --update={} only",
+    throw UsageError(fmt::format("{} needs --update={}",
                                  sync ? "--max-staleness" : "--backup-workers",
                                  sync ? "async" : "sync"));
   }
@@ -186,9 +187,9 @@ TransformerOptions transformer_options(const TrainerOptions& options) {
     shape = given.transformer;
     shape.vocabulary = 0; // The data's.
     if (options.preset != TrainerOptions().preset) {
-      throw UsageError(fmt::format("--preset={}: config.json in --initial-weights={} says the "
-                                   "shape; leave it out",
-                                   options.preset, options.initial_weights));
+      throw UsageError(
+          fmt::format("--preset={}: config.json in --initial-weights={} sets the shape; drop it",
+                      options.preset, options.initial_weights));
     }
   } else {
     apply_preset(options.model, options.preset, shape);
@@ -207,10 +208,9 @@ TransformerOptions transformer_options(const TrainerOptions& options) {
   if (!options.hidden.empty()) {
     const std::vector<std::size_t> widths = parse_hidden(options.hidden);
     if (widths.size() > 1) {
-      throw UsageError(
-          fmt::format("--hidden={}: --model={} has one width; --ff is that between its "
-                      "dense layers",
-                      options.hidden, options.model));
+      throw UsageError(fmt::format(
+          "--hidden={}: --model={} has one width; --ff is the width between its dense layers",
+          options.hidden, options.model));
     }
     shape.hidden = widths.front();
   }
@@ -230,12 +230,12 @@ TransformerOptions transformer_options(const TrainerOptions& options) {
     }
   }
   if (options.model == "gpt2" && !(masking == MaskingOptions{})) {
-    throw UsageError("--mask-prob and its like: --model=gpt2 learns the token that comes next, and "
-                     "masks none");
+    throw UsageError(
+        "--mask-prob and its options: --model=gpt2 predicts the next token and masks none");
   }
   if (masking.random + masking.keep > 1) {
-    throw UsageError("--random-replace-prob and --unmask-replace-prob: are shares of the same "
-                     "tokens, and more than 1 together");
+    throw UsageError("--random-replace-prob and --unmask-replace-prob: add up to more than 1, and "
+                     "both are shares of the same tokens");
   }
   constexpr double k_bert = 1e-12;
   constexpr double k_other = 1e-5;
@@ -257,14 +257,13 @@ void refuse_text_options(const TrainerOptions& options) {
                      : options.inner != none.inner               ? "--ff"
                      : options.max_length != none.max_length     ? "--max-length"
                      : options.dropout != none.dropout           ? "--dropout"
-                     : !(options.masking == none.masking)        ? "--mask-prob and its like"
+                     : !(options.masking == none.masking)        ? "--mask-prob and its options"
                      : options.norm_epsilon != none.norm_epsilon ? "--norm-epsilon"
                      : options.checkpoint_activations            ? "--checkpoint-activations"
                                                                  : nullptr;
   if (flag != nullptr) {
-    throw UsageError(
-        fmt::format("{}: goes with --model=bert, roberta or gpt2, and --model={} has none", flag,
-                    options.model));
+    throw UsageError(fmt::format("{}: only --model=bert, roberta and gpt2 have it, not --model={}",
+                                 flag, options.model));
   }
 }
 
@@ -338,8 +337,8 @@ bool is_elastic(const TrainerOptions& options, const Cluster& cluster) {
 DataOptions data_options(const TrainerOptions& options) {
   const bool by_speed = is_split_by_speed(options); // Which shares one stream among all.
   if (by_speed && wants_own_samples(options)) {
-    throw UsageError(fmt::format("--auto-shard={}: each worker takes what it has read, and "
-                                 "--batch-split=speed shares all of it; leave one of them out",
+    throw UsageError(fmt::format("--auto-shard={}: each worker trains on what it reads, but "
+                                 "--batch-split=speed shares all samples; drop one of them",
                                  options.auto_shard));
   }
   return {.data = options.data,
@@ -385,9 +384,9 @@ ForecastOptions forecast_options(const TrainerOptions& options) {
 
 /// What of a run has no form on a GPU; empty: nothing.
 std::string only_on_cpus(const TrainerOptions& options, const Cluster& cluster) {
-  return is_elastic(options, cluster) ? "elastic workers compute on CPUs"
+  return is_elastic(options, cluster) ? "elastic workers run on CPUs only"
          : options.offload_optimizer != "none" || options.offload_param != "none"
-             ? "what is offloaded is a CPU's"
+             ? "only CPU ranks can offload"
              : "";
 }
 
@@ -403,8 +402,8 @@ RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) 
   if (cluster.world_size == 1 && ranks.replicas() > 1) {
     ranks.cluster.source = "--devices";
   } else if (ranks.replicas() > 1 && options.cross_device_ops != "auto") {
-    throw UsageError(fmt::format("--cross-device-ops={}: in a job of {} workers each adds up its "
-                                 "replicas' gradients for itself; leave it out",
+    throw UsageError(fmt::format("--cross-device-ops={}: in a job of {} workers each sums its "
+                                 "replicas' gradients by itself; drop it",
                                  options.cross_device_ops, cluster.world_size));
   }
   return ranks;
@@ -412,9 +411,8 @@ RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) 
 
 TrainJob train_job(const TrainerOptions& options, const Cluster& cluster) {
   if (options.min_workers > 0 && cluster.source == "none") {
-    throw UsageError(fmt::format("--min-workers={}: this is no rank of a job, so there are none to "
-                                 "come and go; start it by dtrain submit --workers=N, or leave it "
-                                 "out",
+    throw UsageError(fmt::format("--min-workers={}: this process is not a rank of a job; start it "
+                                 "by dtrain submit --workers=N, or drop the flag",
                                  options.min_workers));
   }
   TrainJob job{.ranks = rank_options(options, cluster),
@@ -468,9 +466,8 @@ void refuse_server_options(const TrainerOptions& options) {
                      : options.snapshot_every != none.snapshot_every ? "--snapshot-every"
                                                                      : nullptr;
   if (flag != nullptr) {
-    throw UsageError(fmt::format("{}: is for jobs with parameter servers, and TF_CONFIG names no "
-                                 "cluster.ps; leave it out",
-                                 flag));
+    throw UsageError(fmt::format(
+        "{}: is for jobs with parameter servers, and TF_CONFIG has no cluster.ps; drop it", flag));
   }
 }
 

@@ -44,7 +44,7 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .target = &o.drop_remainder,
        .metavar = "",
        .help = "Drop the last, incomplete batch of the run; otherwise it is filled up with the "
-               "first samples of another epoch",
+               "first samples of the next epoch",
        .group = group},
       {.flags = "--epochs",
        .target = &o.epochs,
@@ -62,17 +62,16 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--config",
        .target = &o.config,
        .metavar = "FILE",
-       .help =
-           "Take batch sizes, optimizer, schedule, clipping and outputs from this configuration "
-           "file of DeepSpeed's; flags go before it [none]",
+       .help = "Take batch sizes, optimizer, schedule, clipping and outputs from this DeepSpeed "
+               "configuration file; flags override it [none]",
        .group = group,
        .complete = dtrain::Complete::file},
       {.flags = "--global-batch-size",
        .target = &o.global_batch,
        .metavar = "N",
-       .help = "Samples of all ranks in one step; of this, --batch-size and --accumulation-steps, "
-               "what is left out follows; elastic workers keep it, however many they are, in "
-               "passes of --batch-size at most [their product and the number of ranks]",
+       .help = "Samples of all ranks in one step: --batch-size × --accumulation-steps × ranks, of "
+               "which the one that is not given follows from the others; elastic workers keep it "
+               "for any number of workers, in passes of at most --batch-size [their product]",
        .group = group,
        .minimum = 1,
        .maximum = k_max_global_batch},
@@ -95,18 +94,17 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .target = &o.model,
        .metavar = "NAME",
        .help =
-           "mlp: the multilayer perceptron; cnn: the same behind two 3 × 3 convolutions (32 "
-           "and 64 channels), each with 2 × 2 max-pooling; bert, roberta: a transformer encoder "
-           "that learns the masked tokens of a text; gpt2: a decoder that learns each next one "
-           "[mlp]",
+           "mlp: a multilayer perceptron; cnn: the same behind two 3 × 3 convolutions (32 and 64 "
+           "channels), each with 2 × 2 max-pooling; bert, roberta: a transformer encoder that "
+           "learns the masked tokens of a text; gpt2: a decoder that learns the next token [mlp]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"mlp", "cnn", "bert", "roberta", "gpt2"}},
       {.flags = "--hidden",
        .target = &o.hidden,
        .metavar = "N[,N...]",
-       .help = "Units of the fully connected hidden layers, first layer first [128]; of "
-               "transformers how wide they are, one number [as --preset]",
+       .help = "Units of the fully connected hidden layers, first layer first [128]; for a "
+               "transformer one number, its width [as --preset]",
        .group = group},
       {.flags = "--preset",
        .target = &o.preset,
@@ -145,9 +143,8 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--max-length",
        .target = &o.max_length,
        .metavar = "TOKENS",
-       .help =
-           "Positions that a transformer knows, at least the tokens of a row of text [512, gpt2: "
-           "1024, or as --initial-weights has it]",
+       .help = "Positions of a transformer, at least the tokens of a row of text [512, gpt2: 1024, "
+               "or those of --initial-weights]",
        .group = group,
        .minimum = 1,
        .maximum = k_max_width},
@@ -155,46 +152,47 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .target = &o.initial_weights,
        .metavar = "PATH",
        .help = "Begin with these weights instead of random ones: a safetensors file, another run's "
-               "--checkpoint-dir, or a folder of Hugging Face's, whose config.json then says the "
-               "shape of a transformer [none]",
+               "--checkpoint-dir, or a Hugging Face folder, whose config.json then sets the shape "
+               "of a transformer [none]",
        .group = group,
        .complete = dtrain::Complete::file},
       {.flags = "--dropout",
        .target = &o.dropout,
        .metavar = "P",
-       .help = "Share of values that a transformer drops while it trains [0.1]",
+       .help = "Dropout of a transformer while it trains, the share of values dropped [0.1]",
        .group = group},
       {.flags = "--mask-prob",
        .target = &o.masking.mask,
        .metavar = "P",
-       .help = "Share of a text's tokens that bert and roberta have to tell [0.15]",
+       .help = "Share of a text's tokens that bert and roberta have to predict [0.15]",
        .group = group},
       {.flags = "--random-replace-prob",
        .target = &o.masking.random,
        .metavar = "P",
-       .help = "Share of those that become another token instead of the mask [0.1]",
+       .help = "Share of these tokens that become another token instead of the mask [0.1]",
        .group = group},
       {.flags = "--unmask-replace-prob",
        .target = &o.masking.keep,
        .metavar = "P",
-       .help = "Share of those that stay as they are [0.1]",
+       .help = "Share of these tokens that stay unchanged [0.1]",
        .group = group},
       {.flags = "--checkpoint-activations",
        .target = &o.checkpoint_activations,
        .metavar = "",
-       .help = "Keep of each layer of a transformer what it gives alone, and compute the rest "
-               "again in backward: less memory for a third more computing, and the same bits",
+       .help =
+           "Activation checkpointing: keep only the output of each transformer layer and recompute "
+           "the rest in backward; less memory for a third more computing, with identical results",
        .group = group},
       {.flags = "--norm-epsilon",
        .target = &o.norm_epsilon,
        .metavar = "E",
-       .help = "Added to variances that are divided by [1e-12; roberta and gpt2: 1e-5]",
+       .help = "Epsilon of layer norms, added to the variance [1e-12; roberta and gpt2: 1e-5]",
        .group = group},
       {.flags = "--optimizer",
        .target = &o.optimizer,
        .metavar = "NAME",
        .help = "sgd, adam, adamw, lamb or muon, with PyTorch's definitions and constants; muon "
-               "updates matrices, in steps of adamw's size, and adamw all else [adam]",
+               "updates matrices, with steps of adamw's size, and adamw updates the rest [adam]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"sgd", "adam", "adamw", "lamb", "muon"}},
@@ -206,17 +204,17 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--beta1",
        .target = &o.beta1,
        .metavar = "BETA",
-       .help = "Decay of the gradients' mean of adam, adamw, lamb and muon [0.9]",
+       .help = "Decay of the first moment (mean) of adam, adamw, lamb and muon [0.9]",
        .group = group},
       {.flags = "--beta2",
        .target = &o.beta2,
        .metavar = "BETA",
-       .help = "Decay of their squares' mean [0.999]",
+       .help = "Decay of the second moment (mean square) [0.999]",
        .group = group},
       {.flags = "--epsilon",
        .target = &o.epsilon,
        .metavar = "EPSILON",
-       .help = "What is added to the root of the squares' mean [1e-8]",
+       .help = "Epsilon, added to the root of the second moment [1e-8]",
        .group = group},
       {.flags = "--weight-decay",
        .target = &o.weight_decay,
@@ -227,79 +225,79 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--decay-of",
        .target = &o.decay_of,
        .metavar = "WHICH",
-       .help = "What --weight-decay is of: all, or matrices, and so neither biases nor norms [all]",
+       .help = "What --weight-decay applies to: all, or matrices, without biases and norms [all]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"all", "matrices"}},
       {.flags = "--clip-norm",
        .target = &o.clip_norm,
        .metavar = "NORM",
-       .help = "Clip the L2 norm of a step's gradients, all together, to this; with parameter "
-               "servers, of each worker's own [no clipping]",
+       .help = "Clip the L2 norm of all gradients of a step to this; with parameter servers, of "
+               "each worker's own gradients [no clipping]",
        .group = group},
       {.flags = "--zero-stage",
        .target = &o.zero_stage,
        .metavar = "STAGE",
-       .help = "ZeRO: what ranks share out instead of holding all of it each: 1, the optimizer's "
-               "states; 2, gradients too; 3, parameters too, brought together layer by layer; "
-               "results are those of 0, bit for bit [0]",
+       .help = "ZeRO stage, which says what is partitioned between ranks: 1, the optimizer's "
+               "states; 2, gradients too; 3, parameters too, gathered layer by layer; results are "
+               "those of 0, bit for bit [0]",
        .group = group,
        .minimum = 0,
        .maximum = 3},
       {.flags = "--offload-optimizer",
        .target = &o.offload_optimizer,
        .metavar = "PLACE",
-       .help = "Where the optimizer's states lie while they are not used: cpu, in the host's "
-               "memory, where a CPU's always are, or a folder on a fast disk, in files that end "
-               "with the run [none]",
+       .help = "Offload the optimizer's states while they are not used: to cpu, the host's memory "
+               "(no change for CPU ranks), or to a folder on a fast disk, in files that are "
+               "deleted after the run [none]",
        .group = group,
        .complete = dtrain::Complete::directory},
       {.flags = "--offload-param",
        .target = &o.offload_param,
        .metavar = "PLACE",
-       .help = "Likewise a rank's own part of the parameters, with --zero-stage=3 [none]",
+       .help = "Offload a rank's own part of the parameters in the same way, with --zero-stage=3 "
+               "[none]",
        .group = group,
        .complete = dtrain::Complete::directory},
       {.flags = "--precision",
        .target = &o.precision,
        .metavar = "TYPE",
-       .help =
-           "What the model computes with: fp32; or bf16 or fp16, to which weights and gradients "
-           "are rounded while the optimizer keeps its own in float32, and with bf16 whatever is "
-           "multiplied, by the CPU's instructions for it where it has AMX's or AVX-512's; on a GPU "
-           "what is multiplied alone, by its tensor cores [fp32]",
+       .help = "Precision: fp32, or mixed precision in bf16 or fp16, where weights and gradients "
+               "are rounded and the optimizer keeps its own in float32; with bf16 a CPU multiplies "
+               "in bf16 if it has AMX or AVX-512 instructions for it; on a GPU only the inputs of "
+               "products are rounded, for its tensor cores [fp32]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"fp32", "bf16", "fp16"}},
       {.flags = "--loss-scale",
        .target = &o.loss_scale.fixed,
        .metavar = "SCALE",
-       .help = "With fp16: what the loss is multiplied by; 0: as large as the gradients allow, and "
-               "a step whose gradients overflow is skipped [0]",
+       .help = "With fp16: loss scale; 0: dynamic, as large as the gradients allow, and a step "
+               "whose gradients overflow is skipped [0]",
        .group = group},
       {.flags = "--initial-scale-power",
        .target = &o.loss_scale.initial_power,
        .metavar = "N",
-       .help = "Power of two that this scale begins with [16]",
+       .help = "Power of two that the dynamic loss scale begins with [16]",
        .group = group,
        .minimum = 0,
        .maximum = k_max_scale_power},
       {.flags = "--loss-scale-window",
        .target = &o.loss_scale.window,
        .metavar = "STEPS",
-       .help = "Steps without an overflow that double it [1000]",
+       .help = "Steps without an overflow after which the loss scale is doubled [1000]",
        .group = group,
        .minimum = 1},
       {.flags = "--hysteresis",
        .target = &o.loss_scale.hysteresis,
        .metavar = "N",
-       .help = "Overflows of which the last, and each after it, halves it [2]",
+       .help = "Number of the overflow from which on each one halves the loss scale [2]",
        .group = group,
        .minimum = 1},
       {.flags = "--min-loss-scale",
        .target = &o.loss_scale.least,
        .metavar = "SCALE",
-       .help = "What it is at least; an overflow there ends the run [1]",
+       .help = "Smallest loss scale; an overflow there ends the run [1]",
        .group = group},
       {.flags = "--learning-rate",
        .target = &o.learning_rate,
@@ -318,14 +316,14 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--warmup-steps",
        .target = &o.schedule.rise,
        .metavar = "N",
-       .help =
-           "Steps that DeepSpeed's schedules take up to --learning-rate; one-cycle as many down "
-           "again [1000]",
+       .help = "Warmup steps of DeepSpeed's schedules, up to --learning-rate; one-cycle takes as "
+               "many down again [1000]",
        .group = group},
       {.flags = "--warmup-from",
        .target = &o.schedule.first,
        .metavar = "RATE",
-       .help = "Learning rate that they begin with; with warmup-cosine as a share of the peak [0]",
+       .help = "Learning rate at the start of the warmup; with warmup-cosine as a share of the "
+               "peak [0]",
        .group = group},
       {.flags = "--warmup-type",
        .target = &o.warmup_type,
@@ -350,7 +348,7 @@ std::vector<dtrain::Option> output_flags(TrainerOptions& o) {
       {.flags = "--log-every",
        .target = &o.log_every,
        .metavar = "STEPS",
-       .help = "Print a line every this many steps [100]",
+       .help = "Print a line every N steps [100]",
        .group = group,
        .minimum = 1},
       {.flags = "--no-progress",
@@ -367,40 +365,39 @@ std::vector<dtrain::Option> output_flags(TrainerOptions& o) {
       {.flags = "--csv",
        .target = &o.csv,
        .metavar = "FILE",
-       .help = "Append the figures of each log line to this file, as CSV [none]",
+       .help = "Append the values of each log line to this file, as CSV [none]",
        .group = group,
        .complete = dtrain::Complete::file},
       {.flags = "--timeline",
        .target = &o.timeline,
        .metavar = "FILE",
-       .help = "At the end, write what every rank did when to this file, as a Chrome trace [none]",
+       .help = "At the end, write a timeline of all ranks to this file, as a Chrome trace [none]",
        .group = group,
        .complete = dtrain::Complete::file},
       {.flags = "--checkpoint-dir",
        .target = &o.checkpoint_dir,
        .metavar = "DIR",
-       .help =
-           "Save checkpoints (the model, and all that --resume needs) here: at the end, and "
-           "every --checkpoint-every steps, while training goes on; where all ranks see it, those "
-           "that share a replica save a part each [none]",
+       .help = "Save checkpoints (the model, and all that --resume needs) here: at the end, and "
+               "every --checkpoint-every steps, while training continues; if all ranks see the "
+               "folder, ranks that share a replica save a part each [none]",
        .group = group,
        .complete = dtrain::Complete::directory},
       {.flags = "--checkpoint-every",
        .target = &o.checkpoint_every,
        .metavar = "STEPS",
-       .help = "Save a checkpoint every this many steps [only at the end]",
+       .help = "Save a checkpoint every N steps [only at the end]",
        .group = group,
        .minimum = 1},
       {.flags = "--keep",
        .target = &o.keep,
        .metavar = "N",
-       .help = "Checkpoints that are kept, the newest [2]",
+       .help = "Number of newest checkpoints to keep [2]",
        .group = group,
        .minimum = 1},
       {.flags = "--save-on-signal",
        .target = &o.save_on_signal,
        .metavar = "SIGNAL",
-       .help = "Which signal makes a run save a checkpoint and end with exit code 75, so that a "
+       .help = "Signal on which a run saves a checkpoint and ends with exit code 75, so that a "
                "scheduler restarts it: usr1, term, or both [usr1]",
        .group = group,
        .complete = dtrain::Complete::choices,
@@ -414,8 +411,8 @@ std::vector<dtrain::Option> output_flags(TrainerOptions& o) {
       {.flags = "--export",
        .target = &o.export_folder,
        .metavar = "DIR",
-       .help = "At the end, write the model to this folder as Hugging Face keeps it: "
-               "model.safetensors, and of transformers config.json and the vocabulary [none]",
+       .help = "At the end, write the model to this folder in Hugging Face's format: "
+               "model.safetensors, and for transformers config.json and the vocabulary [none]",
        .group = group,
        .complete = dtrain::Complete::directory},
   };

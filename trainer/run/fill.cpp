@@ -31,7 +31,7 @@ std::vector<TokenId> tokens_of(const FillOptions& options, Tokenizer& tokenizer,
   tokenizer.encode(options.text, ids);
   ids.push_back(special.last);
   if (std::find(ids.begin(), ids.end(), special.mask) == ids.end()) {
-    throw UsageError(fmt::format("the text has no {0}; write {0} where a word is to be found",
+    throw UsageError(fmt::format("the text has no {0}; write {0} where a word is missing",
                                  tokenizer.vocabulary().token(special.mask)));
   }
   if (ids.size() > max_length) {
@@ -46,12 +46,12 @@ std::vector<TokenId> tokens_of(const FillOptions& options, Tokenizer& tokenizer,
 dtrain::CommandTable fill_command(FillOptions& options) {
   dtrain::CommandTable table;
   table.name = "fill";
-  table.summary = "Tell the words that are missing in a text";
+  table.summary = "Predict the missing words of a text";
   table.description =
-      "Reads a BERT or RoBERTa and prints, for each [MASK] (RoBERTa: <mask>) of TEXT, the words "
-      "that it holds likeliest there and their probabilities.\n\n"
-      "DIR is the --checkpoint-dir of a run, whose newest whole checkpoint is read, or a folder of "
-      "Hugging Face's: config.json, model.safetensors, and vocab.txt or vocab.json and merges.txt.";
+      "Reads a BERT or RoBERTa model and prints, for each [MASK] (RoBERTa: <mask>) of TEXT, the "
+      "most likely words and their probabilities.\n\nDIR is the --checkpoint-dir of a run, whose "
+      "newest whole checkpoint is read, or a Hugging Face folder: config.json, model.safetensors, "
+      "and vocab.txt or vocab.json and merges.txt.";
   table.examples = {"# What a run has learned",
                     "dtrain-trainer fill --checkpoint=run1 \"In the beautiful season of [MASK] the "
                     "[MASK] shed their leaves.\""};
@@ -76,9 +76,9 @@ dtrain::CommandTable fill_command(FillOptions& options) {
 }
 
 void fill(const FillOptions& options) {
-  TrainedModel model(options.checkpoint, false,
-                     "which tells the word that comes next and fills no blanks: ask it by "
-                     "dtrain-trainer generate");
+  TrainedModel model(
+      options.checkpoint, false,
+      "which predicts the next word and fills no blanks; use dtrain-trainer generate");
   Tokenizer& tokenizer = model.tokenizer();
   const std::size_t words = model.words();
   const std::vector<TokenId> ids = tokens_of(options, tokenizer, model.max_length());

@@ -71,21 +71,19 @@ std::string printable_rest(std::string_view text, std::size_t& printed, bool all
 dtrain::CommandTable generate_command(GenerateOptions& options) {
   dtrain::CommandTable table;
   table.name = "generate";
-  table.summary = "Go on with a text";
+  table.summary = "Continue a text";
   table.description =
-      "Reads a GPT-2 and prints TEXT and the tokens that it puts behind it, one after the other, "
-      "up "
-      "to --tokens of them or the end of the text. With --temperature above 0 each is drawn, by "
-      "the "
-      "model's probabilities; else it is the likeliest.\n\n"
-      "DIR is the --checkpoint-dir of a run, whose newest whole checkpoint is read, or a folder of "
-      "Hugging Face's: config.json, model.safetensors, vocab.json and merges.txt.";
+      "Reads a GPT-2 model and prints TEXT and the tokens that it adds, up to --tokens of them or "
+      "the end of the text. With --temperature above 0 each token is sampled from the model's "
+      "probabilities; else it is the most likely one.\n\nDIR is the --checkpoint-dir of a run, "
+      "whose newest whole checkpoint is read, or a Hugging Face folder: config.json, "
+      "model.safetensors, vocab.json and merges.txt.";
   table.examples = {
       "dtrain-trainer generate --checkpoint=run1 \"In the beginning\"",
       "dtrain-trainer generate --checkpoint=gpt2 --temperature=0.8 --top=40 \"Once upon\""};
   table.options = {{.flags = "TEXT",
                     .target = &options.text,
-                    .help = "What to go on with",
+                    .help = "Text to continue",
                     .required = true,
                     .positional = true},
                    {.flags = "--checkpoint",
@@ -103,17 +101,17 @@ dtrain::CommandTable generate_command(GenerateOptions& options) {
                    {.flags = "--temperature",
                     .target = &options.temperature,
                     .metavar = "T",
-                    .help = "Divide logits by this and draw; 0: take the likeliest [0]"},
+                    .help = "Divide logits by this and sample; 0: take the most likely token [0]"},
                    {.flags = "--top",
                     .target = &options.top,
                     .metavar = "N",
-                    .help = "Draw among the N likeliest alone [all]",
+                    .help = "Sample only among the N most likely tokens [all]",
                     .minimum = 1,
                     .maximum = 1 << 20},
                    {.flags = "--seed",
                     .target = &options.seed,
                     .metavar = "N",
-                    .help = "Of what is drawn; the same one gives the same text [0]",
+                    .help = "Seed of the sampling; the same seed gives the same text [0]",
                     .minimum = 0}};
   return table;
 }
@@ -124,8 +122,7 @@ void generate(const GenerateOptions& options) {
   }
   require_utf8(options.text);
   TrainedModel model(options.checkpoint, true,
-                     "which fills blanks and does not go on with a text: ask it by dtrain-trainer "
-                     "fill");
+                     "which fills blanks and does not continue a text; use dtrain-trainer fill");
   Tokenizer& tokenizer = model.tokenizer();
   const TokenId end = tokenizer.special().last;
   std::vector<TokenId> ids;
@@ -134,7 +131,7 @@ void generate(const GenerateOptions& options) {
     ids.push_back(tokenizer.special().first);
   }
   if (ids.size() >= model.max_length()) {
-    throw UsageError(fmt::format("the text has {} tokens, and the model goes on with {} at most",
+    throw UsageError(fmt::format("the text has {} tokens, and the model can continue at most {}",
                                  ids.size(), model.max_length() - 1));
   }
   std::size_t printed = 0;

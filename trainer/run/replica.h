@@ -26,7 +26,7 @@ inline ModelOptions fitted(ModelOptions model, const Dataset& data) {
   model.classes = data.classes;
   if (kind.is_text()) {
     if (!model.is_of_text()) {
-      throw UsageError("--model=" + model.name + ": learns from images, and " + data.folder +
+      throw UsageError("--model=" + model.name + ": trains on images, and " + data.folder +
                        " is text; use --model=bert or gpt2");
     }
     model.transformer.vocabulary = kind.vocabulary;

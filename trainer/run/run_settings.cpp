@@ -93,10 +93,10 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
   compare("--precision", precision_name(static_cast<Precision>(mine.precision)),
           precision_name(static_cast<Precision>(first.precision)));
   compare("--bytes-per-pack", mine.bucket_bytes, first.bucket_bytes);
-  compare("that there is --checkpoint-dir", mine.saves, first.saves);
+  compare("the use of --checkpoint-dir", mine.saves, first.saves);
   compare("--log-every", mine.log_every, first.log_every);
   compare("--checkpoint-every", mine.checkpoint_every, first.checkpoint_every);
-  compare("what they compute on (DTRAIN_CPU_KERNELS, --device, or the GPUs' models)",
+  compare("the kind of device (DTRAIN_CPU_KERNELS, --device, or the GPUs' models)",
           std::string_view(mine.kernels.data()), std::string_view(first.kernels.data()));
   compare("the learning rate", mine.learning_rate.text(), first.learning_rate.text());
   if (found.empty() && !(mine == first)) {
@@ -127,8 +127,8 @@ void join_settings(RunSettings& settings, int source, Communicator& communicator
   settings.learning_rate.update = first.learning_rate.update;
   settings.learning_rate.fall = first.learning_rate.fall;
   if (const std::string other = difference(settings, first); !other.empty()) {
-    throw UsageError(fmt::format("this rank and those that it would join differ: {}; start it with "
-                                 "the same flags and data",
+    throw UsageError(fmt::format("this rank and the job that it would join differ: {}; start it "
+                                 "with the same flags and data",
                                  other));
   }
 }

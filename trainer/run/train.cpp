@@ -18,13 +18,13 @@ namespace {
 
 std::string shard_text(const Dataset& data) {
   if (data.train.source->is_stream()) {
-    return "; a stream, taken in the order it comes";
+    return "; a stream, read in order";
   }
   switch (data.shard) {
   case AutoShard::file:
-    return fmt::format("; this worker's of {} files, each worker has its own", data.files);
+    return fmt::format("; in this worker's {} files, each worker reads its own", data.files);
   case AutoShard::off:
-    return "; every worker takes all";
+    return "; every worker reads all";
   default:
     return "";
   }
@@ -117,9 +117,9 @@ std::string what_changed(const Epoch& epoch, const TrainingRun& run, const std::
   if (!epoch.joined.empty()) {
     text += fmt::format("joined by {}; ", fmt::join(epoch.joined, ", "));
   }
-  text +=
-      fmt::format("{} rank{} on from step {}, sample {}", ranks, ranks == 1 ? " goes" : "s go",
-                  run.progress().step, with_commas(static_cast<double>(run.progress().position)));
+  text += fmt::format("{} rank{} from step {}, sample {}", ranks,
+                      ranks == 1 ? " continues" : "s continue", run.progress().step,
+                      with_commas(static_cast<double>(run.progress().position)));
   return epoch.lost.empty() || why.empty() ? text : fmt::format("{} ({})", text, why);
 }
 
@@ -131,7 +131,7 @@ void train_elastic(const TrainJob& job) {
   const std::unique_ptr<Device> device =
       make_device(job.ranks.devices.front(), cluster.local_rank, job.ranks.no_gpu);
   if (!device->is_host()) {
-    throw UsageError("--min-workers: elastic workers compute on CPUs; use --device=cpu");
+    throw UsageError("--min-workers: elastic workers run on CPUs only; use --device=cpu");
   }
   const Dataset data = find_dataset(job.data, cluster.rank, cluster.world_size);
   Membership membership(cluster, job.ranks.comm, *job.elastic);
@@ -145,11 +145,10 @@ void train_elastic(const TrainJob& job) {
     const Epoch epoch =
         membership.meet({number, run.has_state() ? run.progress().step : -1, run.is_complete()});
     if (!epoch.communicator) {
-      fmt::print("{}\n",
-                 epoch.is_left_behind
-                     ? "the other workers went on without this one, which was stopped or cut "
-                       "off, and have ended: nothing is left to do for it"
-                     : "the other workers have done the rest");
+      fmt::print("{}\n", epoch.is_left_behind
+                             ? "the other workers continued without this one, which was stopped or "
+                               "cut off, and have finished the job"
+                             : "the other workers have finished the job");
       return true;
     }
     Communicator& communicator = *epoch.communicator;

@@ -38,8 +38,8 @@ TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Datase
       settings_(make_run_settings(options, ranks, is_elastic, samples)),
       saver_(options.offload.optimizer.empty() && options.offload.parameters.empty()) {
   if (options.offloads_to_host && !device.is_host()) {
-    throw UsageError("--offload-optimizer=cpu, --offload-param=cpu: GPUs keep all of a replica "
-                     "here; leave them out, or use --device=cpu");
+    throw UsageError("--offload-optimizer=cpu, --offload-param=cpu: not supported on GPUs here, "
+                     "which keep the whole replica; drop them, or use --device=cpu");
   }
   settings_.data = digest(data);
   const CpuKernels* const cpu = device_.cpu_kernels();
@@ -75,8 +75,8 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
   replica_->attach(communicator, votes ? std::size_t{k_vote_floats} : 0);
   if (const std::string& folder = options_.checkpoint_dir;
       is_shared() && !folder.empty() && !saver_.meet(folder, communicator)) {
-    outputs.say(fmt::format("--checkpoint-dir={}: not every rank can write to this folder, so "
-                            "rank 0 saves what all have; saving in parts needs one that is shared",
+    outputs.say(fmt::format("--checkpoint-dir={}: not every rank can write to this folder, so rank "
+                            "0 saves everything; to save in parts use a shared folder",
                             folder));
   }
   if (is_new && communicator.rank() == source) {
@@ -114,14 +114,14 @@ TrainingRun::checkpoint_to_resume(const std::function<void(const std::string&)>&
   remove_unfinished(folder);
   const auto newest = newest_checkpoint(folder);
   if (newest && !options_.resume) {
-    throw UsageError(fmt::format("--checkpoint-dir={}: holds a checkpoint already; continue it "
-                                 "with --resume, or give another folder",
+    throw UsageError(fmt::format("--checkpoint-dir={}: already has a checkpoint; continue it with "
+                                 "--resume, or give another folder",
                                  folder));
   }
   auto whole = newest_whole_checkpoint(folder, say);
   if (newest && !whole) {
-    throw DataError(fmt::format("{}: damaged, and there is no whole one before it; take it away, "
-                                "or give another --checkpoint-dir",
+    throw DataError(fmt::format("{}: damaged, and no earlier checkpoint is complete; remove it, or "
+                                "give another --checkpoint-dir",
                                 *newest));
   }
   if (options_.resume && !whole) {
@@ -399,8 +399,7 @@ void TrainingRun::make_room(Communicator& communicator) {
   if (is_shared()) {
     communicator.barrier("checkpoint"); // It is saved: who leaves now ends nothing.
   }
-  throw Requeue(fmt::format("asked by {} to make room: step {} is saved in {}, and --resume "
-                            "goes on from there",
+  throw Requeue(fmt::format("stopped by {}: step {} is saved in {}, and --resume continues from it",
                             requeue_signal(), progress_.step, options_.checkpoint_dir));
 }
 

@@ -45,9 +45,8 @@ Vocabulary read_bpe_tokens(const std::string& path) {
     throw DataError(fmt::format("{}: cannot read the vocabulary", path));
   }
   if (!content.is_object() || content.empty() || content.size() > k_most_tokens) {
-    throw DataError(fmt::format("{}: is no vocabulary; it has to be a JSON object of tokens and "
-                                "their numbers",
-                                path));
+    throw DataError(fmt::format(
+        "{}: is not a vocabulary; it must be a JSON object of tokens and their numbers", path));
   }
   std::vector<std::string> tokens(content.size());
   for (const auto& [token, id] : content.items()) {
@@ -160,8 +159,7 @@ void ByteBpe::read_merges(const std::string& path) {
             : std::nullopt;
     if (!both) {
       throw DataError(
-          fmt::format("{}, line {}: {} are not two tokens of the vocabulary that make a "
-                      "third",
+          fmt::format("{}, line {}: {} is not a pair of tokens whose merge is in the vocabulary",
                       path, number, dtrain::printable(line)));
     }
     merges_.try_emplace(pair_of(*first, *second),

@@ -80,7 +80,7 @@ class Texts {
     auto bytes = error ? std::nullopt : Bytes::map(path, 0, size);
     if (!bytes && size != 0) {
       throw DataError(fmt::format("{}: cannot read this text: {}", dtrain::printable(path),
-                                  error ? error.message() : "it is no ordinary file"));
+                                  error ? error.message() : "it is not a regular file"));
     }
     return bytes.value_or(Bytes());
   }
@@ -170,12 +170,12 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options, const 
     console.progress(static_cast<std::int64_t>(count), options.size, "token");
   });
   if (tokens.size() > training.size) {
-    throw UsageError(fmt::format("--vocabulary-size={}: the text's characters alone are {} tokens; "
-                                 "give it that many or more",
-                                 options.size, tokens.size()));
+    throw UsageError(fmt::format(
+        "--vocabulary-size={}: must be at least {}, the number of different characters in the text",
+        options.size, tokens.size()));
   }
   if (tokens.size() == word_piece_special_names().size()) {
-    throw DataError(fmt::format("{}: holds no words to make a vocabulary of",
+    throw DataError(fmt::format("{}: has no words to make a vocabulary of",
                                 dtrain::printable(options.texts.front())));
   }
   save_word_piece(tokens, words, options.output);
@@ -192,15 +192,15 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
   table.name = "tokenize";
   table.summary = "Turn text into tokens to train a language model on";
   table.description =
-      "Makes a WordPiece vocabulary of the texts, as BERT's (or takes one that is there), and "
-      "writes them in its tokens to a folder, which --data of dtrain-trainer takes. The texts are "
-      "UTF-8; a blank line ends a document, and so does the end of a file.\n\n"
-      "Rows have --length tokens, [CLS] and [SEP] included. Documents follow each other in them, a "
-      "[SEP] between two; with --lines each line has rows of its own, filled up with [PAD]. In "
-      "GPT-2's tokens, which have no mask, <|endoftext|> is between documents, lines keep their "
-      "ends, and a row goes on where the one before it ends.\n\n"
-      "The folder holds manifest.json, the rows in files that training maps into memory, and the "
-      "vocabulary: vocab.txt and tokenizer_config.json, or vocab.json and merges.txt.";
+      "Makes a WordPiece vocabulary like BERT's from the texts (or takes an existing one), "
+      "tokenizes the texts with it, and writes them to a folder for --data of dtrain-trainer. The "
+      "texts are UTF-8; a blank line ends a document, and so does the end of a file.\n\nRows have "
+      "--length tokens, [CLS] and [SEP] included. They are packed with documents, separated by "
+      "[SEP]; with --lines each line has rows of its own, padded with [PAD]. With GPT-2's "
+      "vocabulary, <|endoftext|> separates documents, line ends are kept, and a row continues "
+      "where the one before it ends.\n\nThe folder holds manifest.json, the rows in files that "
+      "training maps into memory, and the vocabulary: vocab.txt and tokenizer_config.json, or "
+      "vocab.json and merges.txt.";
   table.examples = {
       "# A vocabulary of 8,192 tokens, and rows of 128",
       "dtrain-trainer tokenize --vocabulary-size=8192 --output=tokens wiki.txt",
@@ -216,33 +216,31 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
       {.flags = "-o,--output",
        .target = &options.output,
        .metavar = "DIR",
-       .help = "Folder to write; a token set that is there is replaced",
+       .help = "Folder to write; an existing token set is replaced",
        .complete = dtrain::Complete::directory,
        .required = true},
       {.flags = "--vocabulary",
        .target = &options.vocabulary,
        .metavar = "PATH",
        .help = "Take this vocabulary: a folder with vocab.txt (WordPiece) or with vocab.json and "
-               "merges.txt (byte-level BPE), or one of these files [one made of the texts]",
+               "merges.txt (byte-level BPE), or one of these files [made from the texts]",
        .complete = dtrain::Complete::file},
       {.flags = "--vocabulary-size",
        .target = &options.size,
        .metavar = "N",
-       .help = "Tokens of the vocabulary that is made, at most [30522]",
+       .help = "Largest size of the vocabulary that is made [30522]",
        .minimum = 16,
        .maximum = 1 << 24},
       {.flags = "--min-frequency",
        .target = &options.min_frequency,
        .metavar = "N",
-       .help = "How often two tokens have to stand side by side to become one [2]",
+       .help = "Smallest count of a pair of tokens to merge them [2]",
        .minimum = 1},
-      {.flags = "--cased",
-       .target = &options.cased,
-       .help = "Keep capital letters and accents apart"},
+      {.flags = "--cased", .target = &options.cased, .help = "Keep capital letters and accents"},
       {.flags = "--length",
        .target = &options.length,
        .metavar = "N",
-       .help = "Tokens in a row [128]",
+       .help = "Tokens per row [128]",
        .minimum = k_least_row,
        .maximum = 1 << 16},
       {.flags = "--lines",
@@ -251,7 +249,7 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
       {.flags = "--held-out",
        .target = &options.held_out,
        .metavar = "PERCENT",
-       .help = "Rows, evenly spread, that are not trained on but measured with [1]"},
+       .help = "Percentage of rows, evenly spread, held out for evaluation [1]"},
       {.flags = "--no-progress",
        .target = &options.no_progress,
        .help = "Show no progress bar, even on a terminal"}};
@@ -293,7 +291,7 @@ void tokenize(const TokenizeOptions& options) {
   rows.end_row();
   if (writer.rows() == writer.held_out()) {
     throw DataError(
-        fmt::format("{}: holds no words to train on", dtrain::printable(options.texts.front())));
+        fmt::format("{}: has no words to train on", dtrain::printable(options.texts.front())));
   }
   writer.finish();
   const double seconds = now() - started;
@@ -301,7 +299,7 @@ void tokenize(const TokenizeOptions& options) {
       {{"tokens    ", fmt::format("{} in {:.1f} s", with_commas(double(rows.tokens())), seconds)},
        {"rows      ",
         fmt::format("{} of {}, {}; {} of them held out", with_commas(double(writer.rows())), length,
-                    options.lines ? "a line each" : "packed",
+                    options.lines ? "one line each" : "packed",
                     with_commas(double(writer.held_out())))},
        {"written   ", fmt::format("{}: {} file{}, {}", options.output, writer.files(),
                                   writer.files() == 1 ? "" : "s", megabytes(writer.bytes()))}});

@@ -100,7 +100,7 @@ TokenizerOptions read_options(const fs::path& path) {
     const auto found = config.find(key);
     if (found != config.end() && !found->is_null()) {
       if (!found->is_boolean()) {
-        throw DataError(fmt::format("{}: \"{}\" is neither true nor false", path.string(), key));
+        throw DataError(fmt::format("{}: \"{}\" must be true or false", path.string(), key));
       }
       to = found->template get<bool>();
     }

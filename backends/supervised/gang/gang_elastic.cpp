@@ -62,7 +62,7 @@ bool Gang::goes_on_without(std::size_t rank, const RankEnding& ending) {
   if (running < plan_.min_workers) {
     return false;
   }
-  record_.status.reason = fmt::format("{}; {} workers continue", text_of(rank, ending), running);
+  record_.status.reason = fmt::format("{}; workers left: {}", text_of(rank, ending), running);
   if (plan_.launcher_slots > 0) {
     show_hosts();
   }

@@ -157,7 +157,7 @@ def test_where_nccl_cannot_be_it_is_said_and_the_ring_used_or_refused(on_cpu, da
         elif how == "nccl":
             assert all(re.search(f"--communication=nccl: {said}", err) for err in errs)
         else:
-            assert all("what they compute on" in err for err in errs)
+            assert all("the kind of device" in err for err in errs)
 
 
 def test_gpus_of_unlike_models_are_not_mixed(on_cpu, data):

@@ -65,8 +65,8 @@ def test_a_job_that_makes_room_for_a_higher_one_goes_on_at_the_same_sample(slurm
         require_same_end(slurm, "low")
         followed = follows.stdout.read().decode()
     assert slurm.get("low")["restarts"] == 1
-    assert any("asked by SIGUSR1" in line for line in slurm.lines("low", "--prev"))
-    told = [followed.index(words) for words in ("asked by SIGUSR1", "resumed from", "held-out acc")]
+    assert any("stopped by SIGUSR1" in line for line in slurm.lines("low", "--prev"))
+    told = [followed.index(words) for words in ("stopped by SIGUSR1", "resumed from", "held-out acc")]
     assert told == sorted(told)  # Both runs, one after the other.
 
 

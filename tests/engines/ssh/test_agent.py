@@ -273,8 +273,8 @@ def test_gpus_are_given_to_one_rank_at_a_time(start, home):
         return one.frames[seen][2].decode()
 
     assert [claim(agent, key, count) for key, count in ((1, 2), (2, 1))] == ["0,1", "2"]
-    assert claim(other, 6, "1 3,GPU-b") == "1 free GPUs: 0 of its 4 are free"
-    assert claim(other, 1, 2) == "2 free GPUs: 1 of its 4 are free"
+    assert claim(other, 6, "1 3,GPU-b") == "lacks 1 free GPUs: 0 of its 4 are free"
+    assert claim(other, 1, 2) == "lacks 2 free GPUs: 1 of its 4 are free"
     assert claim(other, 2, 1) == "3"
     agent.say("free 1")
     agent.say("heartbeat 0")
@@ -285,7 +285,7 @@ def test_gpus_are_given_to_one_rank_at_a_time(start, home):
     os.killpg(agent.process.pid, signal.SIGKILL)  # Nobody is left to look after the rank.
     agent.process.wait()
     agent.process.stdin.close()
-    assert alive(rank) and claim(other, 4, 1) == "1 free GPUs: 0 of its 4 are free"
+    assert alive(rank) and claim(other, 4, 1) == "lacks 1 free GPUs: 0 of its 4 are free"
     os.kill(int(rank), signal.SIGKILL)
     until(lambda: not alive(rank), "the rank has ended")
     assert claim(other, 5, 1) == "2"

@@ -325,7 +325,7 @@ def test_an_elastic_job_goes_on_without_a_host_that_is_lost(ssh, ssh_home, ssh_h
     assert [instance["status"] for instance in job["instances"]] == ["Running", "Failed", "Running"]
     explained = ssh.dtrain("explain", "elastic").out.splitlines()
     assert explained[0].startswith("job/elastic has been running for ")
-    assert "worker-1 on host2 was lost" in explained[1] and explained[1].endswith("; 2 go on")
+    assert "worker-1 on host2 was lost" in explained[1] and explained[1].endswith("; workers left: 2")
     ssh.dtrain("delete", "elastic")
     nothing_left(ssh_hosts)
 

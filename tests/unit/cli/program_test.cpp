@@ -512,7 +512,7 @@ TEST_CASE("submit's help is of the backend that the line, the environment or the
   CHECK(session.run({"help", "submit"}).out == help({"--help"}));
   CHECK(has(session.out, "flags of the ssh backend"));
   setenv("DTRAIN_BACKEND", "slurm", 1);
-  CHECK(has(help({"--help"}), "what the slurm backend takes"));
+  CHECK(has(help({"--help"}), "flags of the slurm backend"));
   unsetenv("DTRAIN_BACKEND");
   CHECK_FALSE(has(session.run({"list", "--help", "-b", "slurm"}).out, "--context"));
   CHECK(has(session.out, "--login-host"));

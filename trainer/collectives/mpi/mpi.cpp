@@ -74,8 +74,9 @@ std::unique_ptr<Mpi> Mpi::load(const std::string& what_for, const std::string& i
   }
   const DtrainMpi* table = reinterpret_cast<const DtrainMpi* (*)()>(symbol)();
   if (table == nullptr || table->version != k_dtrain_mpi_version) {
-    throw ClusterError(fmt::format("{}: {} is of another version of dtrain-trainer; reinstall both",
-                                   what_for, path.string()));
+    throw ClusterError(
+        fmt::format("{}: {} belongs to another version of dtrain-trainer; reinstall both", what_for,
+                    path.string()));
   }
   return std::make_unique<Mpi>(*table);
 }
@@ -151,7 +152,7 @@ std::unique_ptr<Communicator> connect_mpi(const Cluster& given, const CommOption
   Cluster cluster = given;
   if (mpi->rank() != cluster.rank || mpi->world_size() != cluster.world_size) {
     throw ClusterError(fmt::format("--communication=mpi: MPI says rank {} of {}, {} says {} of {}; "
-                                   "unset what mpirun has not set",
+                                   "unset the variables that mpirun did not set",
                                    mpi->rank(), mpi->world_size(), cluster.source, cluster.rank,
                                    cluster.world_size));
   }

@@ -98,9 +98,9 @@ NcclGroup::NcclGroup(const DtrainNccl& nccl, const std::vector<CudaDevice*>& gpu
       for (; state == k_nccl_in_progress; state = nccl.state(member->rank.comm)) {
         between.check();
         if (Clock::now() > deadline) {
-          throw PeerError(fmt::format("NCCL has not connected the ranks within {:g} s; look at "
-                                      "NCCL_DEBUG=INFO's lines",
-                                      timeout));
+          throw PeerError(fmt::format(
+              "NCCL has not connected the ranks within {:g} s; run with NCCL_DEBUG=INFO to see why",
+              timeout));
         }
         changed_.wait_for(lock, k_short_turn);
       }

@@ -56,7 +56,7 @@ void answer(Fd listener, const std::string& token, const Introduction& expected,
   Acceptor acceptor(std::move(listener), token, LinkPurpose::ring,
                     [&](const Introduction& who) -> std::optional<std::string> {
                       if (who.rank != expected.rank || who.world_size != expected.world_size) {
-                        return fmt::format("rank {} is expected here", expected.rank);
+                        return fmt::format("only rank {} may connect here", expected.rank);
                       }
                       return std::nullopt;
                     });

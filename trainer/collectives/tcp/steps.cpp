@@ -212,8 +212,8 @@ void StepRunner::compare(const CollectiveHeader& theirs) {
     return;
   }
   if (theirs.magic != k_header_magic) {
-    health_.fail(fmt::format("rank {} received something else than a collective from {}",
-                             rank_at(0), health_.name(rank_at(-1))));
+    health_.fail(fmt::format("rank {} received data from {} that is not a collective", rank_at(0),
+                             health_.name(rank_at(-1))));
   }
   health_.fail(fmt::format("the ranks' collectives differ: {} is at {}, {} at {}",
                            health_.name(rank_at(-1)), theirs.text(), health_.name(rank_at(0)),

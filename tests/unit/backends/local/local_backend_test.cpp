@@ -387,7 +387,7 @@ TEST_CASE_FIXTURE(Fixture, "an elastic job goes on while there are enough") {
                      folder / "over"),
          3);
   backend.watch(job, [&](const JobStatus& status) {
-    return status.reason.find("2 go on") == std::string::npos;
+    return status.reason.find("workers left: 2") == std::string::npos;
   });
   folder.write("over", "");
   CHECK(wait().phase == Phase::succeeded);
@@ -425,7 +425,7 @@ TEST_CASE_FIXTURE(Fixture,
   const auto start = Clock::now();
   submit("[ $RANK = 1 ] && exit 3; until [ -e over ]; do sleep 0.02; done", 2);
   backend.watch(job, [&](const JobStatus& status) {
-    return status.reason.find("1 go on") == std::string::npos;
+    return status.reason.find("workers left: 1") == std::string::npos;
   });
   CHECK(Clock::now() - start > std::chrono::milliseconds(100 + 200 + 400));
   const auto found = lines({.instance = "worker-1"});

@@ -95,7 +95,7 @@ TEST_CASE("a link's host gives each rank GPUs of its own") {
   CHECK(agent.hear_until([&] { return agent.printed.size() == 4; }));
   CHECK(agent.printed ==
         std::map<RankId, std::string>{
-            {1, "0,1"}, {2, "2"}, {3, "2 free GPUs: 0 of its 3 are free"}, {4, "0,1"}});
+            {1, "0,1"}, {2, "2"}, {3, "lacks 2 free GPUs: 0 of its 3 are free"}, {4, "0,1"}});
 }
 
 TEST_CASE("the end of a link is the end of its ranks and its agent") {

@@ -78,8 +78,8 @@ TEST_CASE("tags that could put a value in unquoted are refused") {
   CHECK(refused("a: 1\nb: {{&x}}\n", data).starts_with("job.yaml:2: {{&x}} would put"));
   CHECK(refused("{{>x}}\n", data).find("partials") != std::string::npos);
   CHECK(refused("{{=<% %>=}}\n", data).find("delimiters") != std::string::npos);
-  CHECK(refused("a: {{x y}}\n", data).find("a name is") != std::string::npos);
-  CHECK(refused("a: {{}}\n", data).find("a name is") != std::string::npos);
+  CHECK(refused("a: {{x y}}\n", data).find("bad name") != std::string::npos);
+  CHECK(refused("a: {{}}\n", data).find("bad name") != std::string::npos);
 }
 
 TEST_CASE("tags that are not closed or not nested are refused with their line") {

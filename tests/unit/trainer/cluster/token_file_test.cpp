@@ -18,7 +18,8 @@ TEST_CASE("a token is the first line of a file that is the user's alone") {
     chmod(path.c_str(), S_IRUSR | S_IWUSR | others);
     CHECK_THROWS_WITH_AS(
         read_token_file(path),
-        ("--token-file=" + path + ": other users may use it; chmod 600 it").c_str(), UsageError);
+        ("--token-file=" + path + ": other users can read it; run chmod 600 on it").c_str(),
+        UsageError);
   }
 }
 

@@ -364,13 +364,13 @@ TEST_CASE("a sum of bytes is refused by its name, and so is a type that cannot t
   std::vector<std::byte> bytes(12);
   std::vector<double> doubles(2);
   CHECK_THROWS_WITH_AS(alone->all_reduce(bytes, "mask"),
-                       "all_reduce 'mask' of 12 bytes: bytes cannot be added up, only gathered and "
+                       "all_reduce 'mask' of 12 bytes: bytes cannot be summed, only gathered and "
                        "broadcast; give the type of the values",
                        Error);
   CHECK_THROWS_AS(alone->start_reduce_scatter(bytes, "mask"), Error);
   CHECK_THROWS_WITH_AS(
       alone->start_all_reduce(doubles, "squares", WireType::bf16),
-      "all_reduce 'squares' of 16 bytes of fp64 as bf16: only float32 can travel as another type",
+      "all_reduce 'squares' of 16 bytes of fp64 as bf16: only float32 can be sent as another type",
       Error);
 }
 

@@ -195,7 +195,7 @@ TEST_CASE("too few members wait until the time-out and say what they waited for"
                          }});
   CHECK(thrown[0] == "");
   CHECK(thrown[1].find(fmt::format("waited {:g} s", k_time_out)) != std::string::npos);
-  CHECK(thrown[1].find("--min-workers=2 are needed to go on") != std::string::npos);
+  CHECK(thrown[1].find("--min-workers=2 are needed to continue") != std::string::npos);
 }
 
 TEST_CASE("an elastic job begins at the time-out with those that are there, if they are enough") {

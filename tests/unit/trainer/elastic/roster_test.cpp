@@ -57,15 +57,15 @@ TEST_CASE("members of every roster are asked after, those of an older one alone 
   CHECK(ids == std::vector<std::uint64_t>{1, 3, 4});
 }
 
-TEST_CASE("a standing and a proposal arrive as they were sent") {
-  Standing standing;
-  standing.self = roster_of({9}).members[0];
-  standing.place = 3;
-  standing.state_number = 6;
-  standing.step = 120;
-  standing.formed = roster_of({1, 2});
-  standing.attempts = {roster_of({1}), roster_of({2, 9})};
-  const Standing read = read_standing(to_bytes(standing));
+TEST_CASE("a report and a proposal arrive as they were sent") {
+  MemberReport report;
+  report.self = roster_of({9}).members[0];
+  report.place = 3;
+  report.state_number = 6;
+  report.step = 120;
+  report.formed = roster_of({1, 2});
+  report.attempts = {roster_of({1}), roster_of({2, 9})};
+  const MemberReport read = read_report(to_bytes(report));
   CHECK(read.self.id == 9);
   CHECK(read.place == 3);
   CHECK(read.state_number == 6);
@@ -82,11 +82,11 @@ TEST_CASE("a standing and a proposal arrive as they were sent") {
 }
 
 TEST_CASE("what is cut short or makes no sense is refused, whatever its bytes") {
-  Standing standing;
-  standing.formed = roster_of({1, 2});
-  const auto whole = to_bytes(standing);
+  MemberReport report;
+  report.formed = roster_of({1, 2});
+  const auto whole = to_bytes(report);
   for (std::size_t length = 0; length < whole.size(); length += 7) {
-    CHECK_THROWS_AS(read_standing(std::span(whole).first(length)), LinkError);
+    CHECK_THROWS_AS(read_report(std::span(whole).first(length)), LinkError);
   }
   CHECK_THROWS_AS(read_proposal(to_bytes(Proposal{roster_of({4}), 1, 30})), LinkError);
   CHECK_THROWS_AS(read_proposal(to_bytes(Proposal{roster_of({}), 0, 30})), LinkError);
@@ -96,7 +96,7 @@ TEST_CASE("what is cut short or makes no sense is refused, whatever its bytes") 
     bytes[random[0] % bytes.size()] = static_cast<std::byte>(random[1]);
     bytes[random[2] % bytes.size()] = static_cast<std::byte>(random[3]);
     try {
-      (void)read_standing(bytes);
+      (void)read_report(bytes);
     } catch (const LinkError&) {
       continue; // As it should be.
     }

@@ -90,6 +90,7 @@ TEST_CASE("the table has a line a stage, and says where the most is no step") {
   CHECK(memory_plan_text({plan}, 500'000) ==
         "STAGE   PARAMETERS  GRADIENTS  OPTIMIZER  ACTIVATIONS  PROGRAM       MOST\n"
         "3              1.0        2.0        0.0          0.0      0.5        4.5 (2)\n"
-        "(2) rank 0, while it draws the weights; the others, and the steps, take the sum of the "
+        "(2) rank 0, while it initializes the weights; the others, and the steps, take the sum of "
+        "the "
         "columns\n");
 }

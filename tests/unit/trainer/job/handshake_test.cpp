@@ -180,9 +180,9 @@ TEST_CASE("who holds the token but speaks otherwise is refused, and signed for")
     CHECK(answer.is_signed);
     CHECK(contains(answer.reason, reason));
   };
-  refused({.version = 3}, "it speaks version 3 of the protocol, not 4");
-  refused({.version = 5}, "it speaks version 5 of the protocol, not 4");
-  refused({.purpose = 2}, "it came for another purpose");
+  refused({.version = 3}, "it uses version 3 of the protocol, not 4");
+  refused({.version = 5}, "it uses version 5 of the protocol, not 4");
+  refused({.purpose = 2}, "it connected for another purpose");
   refused({.role = "acceptor"}, "the job token differs"); // Its own words, sent back to it.
 }
 

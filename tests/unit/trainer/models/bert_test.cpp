@@ -333,10 +333,10 @@ TEST_CASE("a shape that no BERT has, and text of another vocabulary, are refused
   CpuDevice device;
   ModelOptions options = small_bert();
   options.transformer.heads = 3;
-  CHECK_THROWS_WITH_AS(make_language_model(options, device),
-                       "--model=bert: 32 wide in 3 heads; --hidden must be a multiple of 16 × "
-                       "--heads",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      make_language_model(options, device),
+      "--model=bert: --hidden=32 with --heads=3: --hidden must be a multiple of 16 × --heads",
+      UsageError);
   options = small_bert();
   options.transformer.vocabulary = 0;
   CHECK_THROWS_AS(make_language_model(options, device), UsageError);

@@ -51,7 +51,7 @@ TEST_CASE("HelloDeepSpeed's configuration is read, and what has no effect is nam
   CHECK(found.options.zero_stage == 1);
   REQUIRE(found.warnings.size() == 1);
   CHECK(found.warnings[0].ends_with(
-      "/ds.json: without effect here: zero_optimization.reduce_bucket_size"));
+      "/ds.json: has no effect here: zero_optimization.reduce_bucket_size"));
 }
 
 TEST_CASE("what is offloaded to a disk goes to its folder, and to the host where a CPU has it") {
@@ -63,8 +63,8 @@ TEST_CASE("what is offloaded to a disk goes to its folder, and to the host where
   CHECK(disk.options.offload_optimizer == "/fast");
   CHECK(disk.options.offload_param == "cpu");
   REQUIRE(disk.warnings.size() == 1);
-  CHECK(disk.warnings[0].ends_with(
-      "without effect here: zero_optimization.offload_param.pin_memory"));
+  CHECK(
+      disk.warnings[0].ends_with("has no effect here: zero_optimization.offload_param.pin_memory"));
   CHECK(contains(refused(zero(R"("offload_param": {"device": "nvme"})")),
                  "give zero_optimization.offload_param.nvme_path too"));
   CHECK(contains(refused(zero(R"("offload_param": {"device": "disk"})")),
@@ -133,13 +133,13 @@ TEST_CASE("a key that DeepSpeed does not know is an error that says which was me
 }
 
 TEST_CASE("what is no configuration is refused, with the place") {
-  CHECK(contains(refused("{\"a\": "), "is not JSON: a mistake at byte"));
-  CHECK(contains(refused("[]"), "is no JSON object"));
+  CHECK(contains(refused("{\"a\": "), "is not JSON: error at byte"));
+  CHECK(contains(refused("[]"), "is not a JSON object"));
   CHECK(contains(refused(R"({"train_batch_size": 8, "train_batch_size": 9})"),
                  "has the key \"train_batch_size\" twice"));
-  CHECK(contains(
-      refused(R"({"train_batch_size": "auto"})"),
-      "train_batch_size is \"auto\"; it must be a whole number of 1 or more, as \"auto\""));
+  CHECK(contains(refused(R"({"train_batch_size": "auto"})"),
+                 "train_batch_size is \"auto\"; it must be a whole number of 1 or more; only "
+                 "Hugging Face's Trainer fills in \"auto\""));
   CHECK(contains(refused(R"({"gradient_clipping": -1})"), "gradient_clipping is -1"));
   CHECK(contains(refused(R"({"zero_optimization": {"stage": 4}})"), "must be 0, 1, 2 or 3"));
   TrainerOptions options;
@@ -180,11 +180,11 @@ TEST_CASE("elasticity's keys give a batch to ranks that can share it, or that co
   CHECK(rigid.accumulation_steps == 2);
   TrainerOptions elastic = found.options;
   CHECK(settle_batch(elastic, 5, true) ==
-        "a step takes 48 samples, however many workers share them, in passes of at most 6");
+        "a step has 48 samples for any number of workers, in passes of at most 6");
   TrainerOptions five = found.options;
   const std::string why = message_of<UsageError>([&] { settle_batch(five, 5); });
   CHECK(contains(why, "5 ranks cannot share elasticity's 48 samples in passes of 4, 6; use 1, 2, "
-                      "3, 4, 6, 8, 12 of them, or --min-workers"));
+                      "3, 4, 6, 8, 12 ranks, or --min-workers"));
   CHECK(contains(refused(config(R"(, "train_batch_size": 64)")), "ignore_non_elastic_batch_info"));
   CHECK(contains(refused(R"({"elasticity": {"enabled": true}})"), "needs max_train_batch_size"));
   CHECK(contains(refused(R"({"elasticity": {"enabled": true, "max_train_batch_size": 8,
@@ -228,16 +228,13 @@ TEST_CASE("it is said where each number of a batch comes from") {
   TrainerOptions options = batch(64, 8, 0);
   options.config = "ds.json";
   options.given = {"--batch-size"};
-  CHECK(
-      settle_batch(options, 4) ==
-      "a step takes 64 samples (train_batch_size): 8 in a pass of a rank (--batch-size) × 2 passes "
-      "(inferred) × 4 ranks");
+  CHECK(settle_batch(options, 4) == "a step has 64 samples (train_batch_size): 8 per pass and rank "
+                                    "(--batch-size) × 2 passes (inferred) × 4 ranks");
   options = batch(0, 0, 0);
   CHECK(settle_batch(options, 4).empty());
   options = batch(6, 0, 0);
-  CHECK(settle_batch(options, 1) ==
-        "a step takes 6 samples (--global-batch-size): 6 in a pass of a rank (inferred) × 1 pass "
-        "(inferred) × 1 rank");
+  CHECK(settle_batch(options, 1) == "a step has 6 samples (--global-batch-size): 6 per pass and "
+                                    "rank (inferred) × 1 pass (inferred) × 1 rank");
 }
 
 TEST_CASE("sizes of a batch that contradict each other are an error") {
@@ -245,8 +242,7 @@ TEST_CASE("sizes of a batch that contradict each other are an error") {
     return message_of<UsageError>([&] { settle_batch(options, 4); });
   };
   CHECK(refused(batch(64, 8, 4)) == "--global-batch-size=64: is not --batch-size=8 × "
-                                    "--accumulation-steps=4 × 4 ranks = 128; leave "
-                                    "one of them out");
+                                    "--accumulation-steps=4 × 4 ranks = 128; drop one of them");
   CHECK(refused(batch(63, 8, 0)) ==
         "--global-batch-size=63: is not a multiple of --batch-size=8 × 4 ranks");
   CHECK(refused(batch(6, 0, 0)) == "--global-batch-size=6: is not a multiple of 4 ranks");

@@ -11,10 +11,10 @@ TEST_CASE("auto is the CPU, and says why, where what is asked has no form on a G
   TrainerOptions options;
   CHECK(rank_options(options, cluster).no_gpu == "");
   options.offload_optimizer = "cpu";
-  CHECK(rank_options(options, cluster).no_gpu == "what is offloaded is a CPU's");
+  CHECK(rank_options(options, cluster).no_gpu == "only CPU ranks can offload");
   options = {};
   options.min_workers = 1;
-  CHECK(rank_options(options, cluster).no_gpu == "elastic workers compute on CPUs");
+  CHECK(rank_options(options, cluster).no_gpu == "elastic workers run on CPUs only");
 }
 
 } // namespace trainer

@@ -92,7 +92,7 @@ TEST_CASE("byte-level BPE merges by rank, the leftmost first, and gives the text
 
   folder.write("merges.txt", "a a\nb a\n");
   CHECK(contains(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
-                 "merges.txt, line 2: b a are not two tokens"));
+                 "merges.txt, line 2: b a is not a pair of tokens"));
   folder.write("vocab.json", R"({"a": 0, "b": 7})");
   CHECK(contains(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
                  "token b has the number 7"));

@@ -94,6 +94,5 @@ TEST_CASE("a folder that is too much when packed is refused") {
   std::filesystem::create_directory(folder / "code");
   folder.write("code/x", noise(4'000'000, 1));
   CHECK_THROWS_WITH_AS(pack_folder(folder / "code", 2'000'000, {}),
-                       doctest::Contains("4.0 MB in 1 file are more than 2.0 MB when packed"),
-                       UsageError);
+                       doctest::Contains("4.0 MB in 1 file exceed 2.0 MB when packed"), UsageError);
 }

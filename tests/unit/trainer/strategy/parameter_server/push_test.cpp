@@ -90,7 +90,7 @@ TEST_CASE("a push of another length than the job's ends its connection, and the 
         wrong.read_until(FrameType::parameters);
       };
       CHECK_THROWS(push());
-      CHECK(server.has_said("it sent a frame of an unexpected length"));
+      CHECK(server.has_said("it sent a message of unexpected length"));
     }
     RawWorker right(server, hello);
     right.read_until(FrameType::welcome);
