@@ -131,9 +131,9 @@ inline constexpr std::size_t k_longest_text = std::size_t{1} << 20; ///< Of refu
 static_assert(offsetof(WorkerHello, memory) == 73 * sizeof(std::int64_t),
               "it has no unset bytes between");
 
-[[noreturn]] inline void not_due() { throw LinkError("it sent a frame that was not due"); }
+[[noreturn]] inline void not_due() { throw LinkError("it sent a message that was not due"); }
 [[noreturn]] inline void wrong_length() {
-  throw LinkError("it sent a frame of an unexpected length");
+  throw LinkError("it sent a message of unexpected length");
 }
 
 /// Room in `text` for a frame of no more than `longest` bytes. Throws LinkError.

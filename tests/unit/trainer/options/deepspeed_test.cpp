@@ -66,7 +66,7 @@ TEST_CASE("what is offloaded to a disk goes to its folder, and to the host where
   CHECK(
       disk.warnings[0].ends_with("has no effect here: zero_optimization.offload_param.pin_memory"));
   CHECK(contains(refused(zero(R"("offload_param": {"device": "nvme"})")),
-                 "give zero_optimization.offload_param.nvme_path too"));
+                 "add zero_optimization.offload_param.nvme_path"));
   CHECK(contains(refused(zero(R"("offload_param": {"device": "disk"})")),
                  "it must be one of none, cpu, nvme"));
 }
