@@ -158,7 +158,7 @@ def test_two_jobs_get_gpus_of_their_own_while_there_are_free_ones(home):
     assert (devices("one"), devices("two")) == ("0", "1,2")
     assert home.dtrain("top", "node", "-o", "json", env=gpus).json()[0]["requestedGPUs"] == 3
     shared = home.submit("three", *show, flags=["--gpus=1"], env=gpus)
-    assert "in use" in shared.err
+    assert "shared with other jobs" in shared.err
     home.dtrain("delete", "one")
     home.submit("four", *show, flags=["--gpus=1"], env=gpus)
     assert devices("four") == "0"
