@@ -182,7 +182,7 @@ def test_gpus_of_a_killed_job_are_free_again(home):
     record = json.loads((home.state / "dtrain/jobs/local/default/dies/status.json").read_text())
     os.kill(record["supervisor_pid"], 9)
     home.dtrain("wait", "dies", expect=EXIT_JOB_FAILED)
-    assert home.submit("next", "true", flags=["--gpus=1"], env=gpus).err.count("in use") == 0
+    assert home.submit("next", "true", flags=["--gpus=1"], env=gpus).err.count("shared with") == 0
     home.dtrain("wait", "next")
 
 
