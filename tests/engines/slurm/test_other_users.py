@@ -79,9 +79,9 @@ def test_as_root_in_the_home_of_another_no_file_of_theirs_is_read(slurm, other, 
     assert other("submit", "--name=mine", "--sbatch-arg=--hold", "--", "true").returncode == 0
     state = {"XDG_STATE_HOME": f"{slurm_cluster.folder}/home-of-the-other/state"}
     for words in ["get", "mine"], ["exec", "mine", "--", "id"], ["delete", "mine"]:
-        assert f"is {OTHER}'s" in slurm.dtrain(*words, env=state, expect=EXIT_ENGINE).err
+        assert f"belongs to {OTHER}" in slurm.dtrain(*words, env=state, expect=EXIT_ENGINE).err
     result = slurm.dtrain("list", env=state, expect=EXIT_ENGINE)
-    assert f"is {OTHER}'s" in result.err and result.err.count("\n") == 1
+    assert f"belongs to {OTHER}" in result.err and result.err.count("\n") == 1
     assert other("get", "mine").returncode == 0
     assert other("delete", "mine").returncode == 0
     slurm.dtrain("get", "mine", expect=EXIT_NOT_FOUND)
