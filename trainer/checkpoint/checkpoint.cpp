@@ -65,6 +65,7 @@ std::vector<std::span<const float>> own_values(const SavedArena& arena,
     return {arena.memory};
   }
   std::vector<std::span<const float>> values;
+  values.reserve(own.size());
   for (const ArenaRange& range : own) {
     values.push_back(arena.memory.subspan(range.first, range.size()));
   }
@@ -206,6 +207,7 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
       is_in_parts ? std::optional(RankPart{rank, communicator.world_size(), writers_})
                   : std::nullopt;
   std::vector<std::string> prefixes;
+  prefixes.reserve(arenas.size());
   for (const SavedArena& arena : arenas) {
     prefixes.push_back(arena.prefix);
   }

@@ -83,7 +83,7 @@ def test_slots_of_a_host_file_are_filled(ssh, ssh_home):
     full = ssh.submit("full", "true", flags=["--workers=2"], env=env, expect=EXIT_ENGINE)
     assert "host2  lacks 2 free slots: your other jobs use 1 of its 2" in full.err
     many = ssh.submit("many", "true", flags=["--workers=4"], env=env, expect=EXIT_USAGE)
-    assert "3 slots" in many.err
+    assert "its hosts have 3: list more" in many.err
     hosts.write_text("host2\nhost3 slot=1\n")
     junk = ssh.submit("junk", "true", env=env, expect=EXIT_USAGE)
     assert f"{hosts}:2: bad word 'slot=1'" in junk.err and junk.err.count("\n") == 1
