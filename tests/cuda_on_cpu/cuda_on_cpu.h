@@ -63,6 +63,12 @@ struct Warp { ///< What its lanes exchange.
   unsigned generation = 0;
 };
 
+struct Copy { ///< Under way.
+  const void* from; ///< Null: zeros.
+  void* to;
+  std::size_t bytes;
+};
+
 struct Thread {
   dim3 index;
   int lane = 0;
@@ -70,7 +76,8 @@ struct Thread {
   context::fiber fiber; ///< Where it goes on; empty while it runs and after its end.
   context::fiber scheduler;
   bool ended = false;
-  unsigned barrier = 0; ///< __syncthreads it has come to.
+  unsigned barrier = 0;     ///< __syncthreads it has come to.
+  std::vector<Copy> copies; ///< Into shared memory, that it has not waited for.
 };
 
 struct Block {

@@ -37,5 +37,55 @@ inline void add_mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0
   }
 }
 
+/// Of a lane the two values of each square that load() says, by squares' rows that all lanes name.
+template <typename Load>
+void load_squares_by(const void* row, std::uint32_t (&to)[4], const Load& load) {
+  const auto rows = cuda_on_cpu::gather(reinterpret_cast<std::uintptr_t>(row));
+  for (std::size_t square = 0; square < 4; ++square) {
+    const auto value = [&](int r, int column) {
+      std::uint16_t found = 0;
+      const auto* const begin = reinterpret_cast<const std::uint16_t*>(
+          rows[8 * square + static_cast<std::size_t>(r)]);
+      std::memcpy(&found, begin + column, sizeof found);
+      return std::uint32_t{found};
+    };
+    to[square] = load(value);
+  }
+}
+
+inline void load_squares(const void* row, std::uint32_t (&to)[4]) {
+  const int g = cuda_on_cpu::self().lane / 4;
+  const int t = cuda_on_cpu::self().lane % 4;
+  load_squares_by(row, to, [&](const auto& value) {
+    return value(g, 2 * t) | value(g, 2 * t + 1) << 16U;
+  });
+}
+inline void load_turned_squares(const void* row, std::uint32_t (&to)[4]) {
+  const int g = cuda_on_cpu::self().lane / 4;
+  const int t = cuda_on_cpu::self().lane % 4;
+  load_squares_by(row, to, [&](const auto& value) {
+    return value(2 * t, g) | value(2 * t + 1, g) << 16U;
+  });
+}
+
+/// Carried out when the thread waits, no earlier: what is read before is found.
+template <int Bytes>
+void copy_behind(const void* from, void* to, bool is_there) {
+  cuda_on_cpu::self().copies.push_back({is_there ? from : nullptr, to, Bytes});
+}
+inline void wait_for_copies() {
+  auto& copies = cuda_on_cpu::self().copies;
+  for (const cuda_on_cpu::Copy& copy : copies) {
+    if (copy.from != nullptr) {
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    } else {
+      std::memset(copy.to, 0, copy.bytes);
+    }
+  }
+  copies.clear();
+}
+
+inline float power_of_two(float x) { return exp2f(x); }
+
 } // namespace
 } // namespace trainer

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/device/typed_pointer.h"
 #include "trainer/on_both.h"
 
 namespace trainer {
@@ -66,11 +67,11 @@ struct AttentionShape {
 };
 
 /// Queries, keys and values, or their gradients, (N, H) each.
-template <typename Value>
+template <typename Pointer>
 struct Heads {
-  Value* query;
-  Value* key;
-  Value* value;
+  Pointer query;
+  Pointer key;
+  Pointer value;
 };
 
 /// Slots for masked tokens, M = B·K of them: `masked` (B, K) says which token of its row a slot is

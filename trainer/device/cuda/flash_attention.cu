@@ -1,310 +1,380 @@
-// A block has 128 queries of a head, or in backward 128 keys, 16 a warp, and goes over the others a
-// tile at a time. Backward is two kernels, one of the queries' gradients and one of the keys' and
-// values', each of which computes the probabilities by itself: 9 products of 2·B·T²·H FLOP for
-// forward and backward where 7 would do, but none is added in whatever order blocks come. Letters
-// as text_kernels.h has them.
+// A block has lines of a head, queries or in backward keys, 16 a strip, and goes over the others a
+// tile at a time, the next of which is copied to shared memory meanwhile. Backward is two kernels,
+// one of the queries' gradients and one of the keys' and values', each of which computes the
+// probabilities by itself: 9 products of 2·B·T²·H FLOP for forward and backward where 7 would do,
+// but none is added in whatever order blocks come. Letters as text_kernels.h has them.
 #include "trainer/device/cuda/flash_tiles.cuh"
 
 namespace trainer {
 namespace {
 
 constexpr float k_log2_e = 1.44269504F; ///< Exponentials are powers of two.
-constexpr int k_forward_tile = 64;      ///< Keys,
-constexpr int k_backward_tile = 32;     ///< and in backward keys or queries.
+
+template <int Depth>
+using ForwardCut = Cut<Depth, 2, 4, 64, 64>;
+template <int Depth>
+using QueriesCut = Cut<Depth, 1, 8, 64, 32>;
+template <int Depth>
+using KeysCut = Cut<Depth, 1, 8, 64, 32>;
 
 /// `scale`: of the powers of two. `lse` (B, A, T): the logarithm, to base 2, of what a line's
 /// probabilities are divided by.
-template <int Depth>
-__global__ void __launch_bounds__(k_threads)
+template <typename C>
+__global__ void __launch_bounds__(C::k_threads)
     flash_forward(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
-                  Heads<const float> of, float* lse, float* context) {
-  constexpr int k_tile = k_forward_tile;
-  DYNAMIC_SHARED(std::uint32_t, room);
-  std::uint32_t* const keys = room;
-  std::uint32_t* const values = room + k_tile * k_row_words<Depth>;
-  const Place place = place_of(s, lengths);
-  FactorA queries[Depth / k_step];
-  load_factors<Depth>(strip(s, place, of.query), place, queries);
-  float largest[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};
-  Sums out[Depth / 8] = {};
-  const auto put = [&](const auto& tile_keys, const auto& tile_values) {
-    tile_keys.put_rows(keys);
-    tile_values.put_pairs(values);
-  };
-  walk_keys<Depth, k_tile>(s, place, of, put, [&](int key0) {
-    Sums p[k_tile / 8] = {};
-    add_by_rows<Depth, k_tile>(queries, keys, place, p);
-    if (key0 + k_tile > keys_up_to(s, place, place.warp_first)) {
-      hide<true, k_tile>(s, place, key0, p);
-    }
+                  Heads<const Bf16Value*> of, float* lse, Bf16Value* context) {
+  DYNAMIC_SHARED(Bf16Value, room);
+  const Place place = place_of<C, true>(s, lengths);
+  typename C::Factors queries;
+  load_factors<C>(head(s, place, of.query), place, queries);
+  float largest[C::k_strips][2];
+  float sum[C::k_strips][2];
+  DTRAIN_UNROLL
+  for (int strip = 0; strip < C::k_strips; ++strip) {
     DTRAIN_UNROLL
     for (int half = 0; half < 2; ++half) {
-      float most = largest[half];
+      largest[strip][half] = -INFINITY;
+      sum[strip][half] = 0;
+    }
+  }
+  typename C::Out out = {};
+  const int end = keys_up_to(s, place, place.first + C::k_lines - 1);
+  const int warp_end = keys_up_to(s, place, place.warp_first + C::k_rows - 1);
+  const int all_see = keys_up_to(s, place, place.warp_first);
+  const auto copy = [&](int key0, int stage) {
+    copy_tile<C>(head(s, place, of.key), key0, room + 2 * stage * C::k_tile_values);
+    copy_tile<C>(head(s, place, of.value), key0, room + (2 * stage + 1) * C::k_tile_values);
+  };
+  walk_tiles<C>(0, end, copy, [&](int key0, int stage) {
+    if (key0 >= warp_end) {
+      return; // All of the warp.
+    }
+    const Bf16Value* const keys = room + 2 * stage * C::k_tile_values;
+    typename C::Scores p = {};
+    add_by_rows<C>(queries, keys, place, p);
+    if (key0 + C::k_tile > all_see) {
+      hide<C, true>(s, place, key0, p);
+    }
+    DTRAIN_UNROLL
+    for (int strip = 0; strip < C::k_strips; ++strip) {
       DTRAIN_UNROLL
-      for (int j = 0; j < k_tile / 8; ++j) {
-        most = fmaxf(most, fmaxf(p[j][2 * half], p[j][2 * half + 1]));
-      }
-      most = group_largest(most); // Of key 0 at least, which all see.
-      const float shrink = exp2f((largest[half] - most) * scale);
-      largest[half] = most;
-      float more = 0;
-      DTRAIN_UNROLL
-      for (int j = 0; j < k_tile / 8; ++j) {
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          p[j][i] = exp2f((p[j][i] - most) * scale);
-          more += p[j][i];
+      for (int half = 0; half < 2; ++half) {
+        float most = largest[strip][half];
+        DTRAIN_UNROLL
+        for (int j = 0; j < C::k_chunk / 8; ++j) {
+          most = fmaxf(most, fmaxf(p[strip][j][2 * half], p[strip][j][2 * half + 1]));
+        }
+        most = group_largest(most); // Of key 0 at least, which all see.
+        const float shrink = power_of_two((largest[strip][half] - most) * scale);
+        largest[strip][half] = most;
+        const float shift = most * scale;
+        float more = 0;
+        DTRAIN_UNROLL
+        for (int j = 0; j < C::k_chunk / 8; ++j) {
+          DTRAIN_UNROLL
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            p[strip][j][i] = power_of_two(p[strip][j][i] * scale - shift);
+            more += p[strip][j][i];
+          }
+        }
+        sum[strip][half] = sum[strip][half] * shrink + more;
+        DTRAIN_UNROLL
+        for (int j = 0; j < C::k_depth / 8; ++j) {
+          out[strip][j][2 * half] *= shrink;
+          out[strip][j][2 * half + 1] *= shrink;
         }
       }
-      sum[half] = sum[half] * shrink + more;
+    }
+    if (dropped.keep != nullptr) {
+      const Factors<C, true> factors(s, place, dropped, key0);
       DTRAIN_UNROLL
-      for (int j = 0; j < Depth / 8; ++j) {
-        out[j][2 * half] *= shrink;
-        out[j][2 * half + 1] *= shrink;
-      }
-      if (dropped.keep != nullptr) {
-        const int query = place.warp_first + place.group + half * 8;
+      for (int strip = 0; strip < C::k_strips; ++strip) {
         DTRAIN_UNROLL
-        for (int j = 0; j < k_tile / 8; ++j) {
-          for (int i = 0; i < 2; ++i) {
-            const int key = key0 + j * 8 + 2 * place.in_group + i;
-            p[j][2 * half + i] *= factor_of(s, place, dropped, query, key);
+        for (int j = 0; j < C::k_chunk / 8; ++j) {
+          DTRAIN_UNROLL
+          for (int i = 0; i < 4; ++i) {
+            p[strip][j][i] *= factors.of(strip, j, i);
           }
         }
       }
     }
-    add_by_pairs<Depth, k_tile>(p, values, place, out);
+    add_along_rows<C>(p, keys + C::k_tile_values, place, out);
   });
-  float share[2];
-  for (int half = 0; half < 2; ++half) {
-    const float all = group_sum(sum[half]);
-    share[half] = 1 / all;
-    const int query = place.warp_first + place.group + half * 8;
-    if (place.in_group == 0 && query < place.length) {
-      lse[place.line + query] = largest[half] * scale + log2f(all);
-    }
-  }
-  store<Depth>(out, share, place, strip(s, place, context));
-}
-
-/// inner (B, A, T): of each line the product of what it gave and its change. Depth / 4 lanes a
-/// line.
-template <int Depth>
-__global__ void flash_inner(AttentionShape s, const float* context, const float* dcontext,
-                            float* inner) {
-  constexpr unsigned k_lanes = Depth / 4;
-  const std::size_t i = first_item();
-  const std::size_t line = i / k_lanes; // As they lie in (N, H).
-  float sum = 0;
-  if (line < s.lines()) {
-    const float4 x = *reinterpret_cast<const float4*>(context + i * 4);
-    const float4 y = *reinterpret_cast<const float4*>(dcontext + i * 4);
-    sum = x.x * y.x + x.y * y.y + (x.z * y.z + x.w * y.w);
-  }
-  for (int other = k_lanes / 2; other > 0; other /= 2) {
-    sum += __shfl_xor_sync(k_all_lanes, sum, other);
-  }
-  if (line < s.lines() && i % k_lanes == 0) {
-    const std::size_t token = line / s.heads;
-    inner[(token / s.length * s.heads + line % s.heads) * s.length + token % s.length] = sum;
-  }
-}
-
-template <int Depth>
-__global__ void __launch_bounds__(k_threads)
-    flash_queries(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
-                  Heads<const float> of, const float* dcontext, const float* lse,
-                  const float* inner, float* dqueries) {
-  constexpr int k_tile = k_backward_tile;
-  DYNAMIC_SHARED(std::uint32_t, room);
-  std::uint32_t* const key_rows = room;
-  std::uint32_t* const value_rows = key_rows + k_tile * k_row_words<Depth>;
-  std::uint32_t* const key_pairs = value_rows + k_tile * k_row_words<Depth>;
-  const Place place = place_of(s, lengths);
-  FactorA queries[Depth / k_step];
-  FactorA changes[Depth / k_step];
-  load_factors<Depth>(strip(s, place, of.query), place, queries);
-  load_factors<Depth>(strip(s, place, dcontext), place, changes);
-  float its_lse[2];
-  float its_inner[2];
-  for (int half = 0; half < 2; ++half) {
-    const int query = place.warp_first + place.group + half * 8;
-    its_lse[half] = query < place.length ? lse[place.line + query] : INFINITY;
-    its_inner[half] = query < place.length ? inner[place.line + query] : 0;
-  }
-  Sums out[Depth / 8] = {};
-  const auto put = [&](const auto& tile_keys, const auto& tile_values) {
-    tile_keys.put_rows(key_rows);
-    tile_keys.put_pairs(key_pairs);
-    tile_values.put_rows(value_rows);
-  };
-  walk_keys<Depth, k_tile>(s, place, of, put, [&](int key0) {
-    Sums products[k_tile / 8] = {};
-    Sums dp[k_tile / 8] = {};
-    add_by_rows<Depth, k_tile>(queries, key_rows, place, products);
-    add_by_rows<Depth, k_tile>(changes, value_rows, place, dp);
-    if (key0 + k_tile > keys_up_to(s, place, place.warp_first)) {
-      hide<true, k_tile>(s, place, key0, products);
-    }
+  float share[C::k_strips][2];
+  DTRAIN_UNROLL
+  for (int strip = 0; strip < C::k_strips; ++strip) {
     DTRAIN_UNROLL
-    for (int j = 0; j < k_tile / 8; ++j) {
-      DTRAIN_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        if (dropped.keep != nullptr) {
-          dp[j][i] *= factor_of(s, place, dropped, place.warp_first + place.group + i / 2 * 8,
-                                key0 + j * 8 + 2 * place.in_group + i % 2);
-        }
-        products[j][i] =
-            exp2f(products[j][i] * scale - its_lse[i / 2]) * (dp[j][i] - its_inner[i / 2]);
+    for (int half = 0; half < 2; ++half) {
+      const float all = group_sum(sum[strip][half]);
+      share[strip][half] = 1 / all;
+      const int query = place.warp_first + strip * k_step + place.group + half * 8;
+      if (place.in_group == 0 && query < place.length) {
+        lse[place.line + query] = largest[strip][half] * scale + log2f(all);
       }
     }
-    add_by_pairs<Depth, k_tile>(products, key_pairs, place, out);
+  }
+  store<C>(out, share, place, head(s, place, context));
+}
+
+/// Of a warp's rows the products of what each gave and its change, which are `changes`.
+template <typename C>
+__device__ void inner_products(const Head<const Bf16Value>& context,
+                               const typename C::Factors& changes, const Place& place,
+                               float (&inner)[C::k_strips][2]) {
+  typename C::Factors given;
+  load_factors<C>(context, place, given);
+  const auto product = [](std::uint32_t x, std::uint32_t y) {
+    return bits_float(x << 16) * bits_float(y << 16) +
+           bits_float(x & 0xffff0000U) * bits_float(y & 0xffff0000U);
+  };
+  DTRAIN_UNROLL
+  for (int strip = 0; strip < C::k_strips; ++strip) {
+    DTRAIN_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float sum = 0;
+      DTRAIN_UNROLL
+      for (int step = 0; step < C::k_depth / k_step; ++step) {
+        const auto& x = given[strip][step];
+        const auto& y = changes[strip][step];
+        sum += product(x[half], y[half]) + product(x[half + 2], y[half + 2]);
+      }
+      inner[strip][half] = group_sum(sum);
+    }
+  }
+}
+
+/// inner (B, A, T): of each line the product of what it gave and its change, for flash_keys().
+template <typename C>
+__global__ void __launch_bounds__(C::k_threads)
+    flash_queries(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
+                  Heads<const Bf16Value*> of, const Bf16Value* context, const Bf16Value* dcontext,
+                  const float* lse, float* inner, Bf16Value* dqueries) {
+  DYNAMIC_SHARED(Bf16Value, room);
+  const Place place = place_of<C, true>(s, lengths);
+  typename C::Factors queries;
+  typename C::Factors changes;
+  load_factors<C>(head(s, place, of.query), place, queries);
+  load_factors<C>(head(s, place, dcontext), place, changes);
+  float its_lse[C::k_strips][2];
+  float its_inner[C::k_strips][2];
+  inner_products<C>(head(s, place, context), changes, place, its_inner);
+  DTRAIN_UNROLL
+  for (int strip = 0; strip < C::k_strips; ++strip) {
+    DTRAIN_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int query = place.warp_first + strip * k_step + place.group + half * 8;
+      const bool is_there = query < place.length;
+      its_lse[strip][half] = is_there ? lse[place.line + query] : 0;
+      if (is_there && place.in_group == 0) {
+        inner[place.line + query] = its_inner[strip][half];
+      }
+    }
+  }
+  typename C::Out out = {};
+  const int end = keys_up_to(s, place, place.first + C::k_lines - 1);
+  const int warp_end = keys_up_to(s, place, place.warp_first + C::k_rows - 1);
+  const int all_see = keys_up_to(s, place, place.warp_first);
+  const auto copy = [&](int key0, int stage) {
+    copy_tile<C>(head(s, place, of.key), key0, room + 2 * stage * C::k_tile_values);
+    copy_tile<C>(head(s, place, of.value), key0, room + (2 * stage + 1) * C::k_tile_values);
+  };
+  walk_tiles<C>(0, end, copy, [&](int tile0, int stage) {
+    for (int key0 = tile0; key0 < tile0 + C::k_tile && key0 < warp_end; key0 += C::k_chunk) {
+      const Bf16Value* const keys =
+          room + 2 * stage * C::k_tile_values + (key0 - tile0) * C::k_pitch;
+      typename C::Scores p = {};
+      typename C::Scores dp = {};
+      add_by_rows<C>(queries, keys, place, p);
+      add_by_rows<C>(changes, keys + C::k_tile_values, place, dp);
+      if (key0 + C::k_chunk > all_see) {
+        hide<C, true>(s, place, key0, p);
+      }
+      const auto finish = [&](const auto& factor) {
+        DTRAIN_UNROLL
+        for (int strip = 0; strip < C::k_strips; ++strip) {
+          DTRAIN_UNROLL
+          for (int j = 0; j < C::k_chunk / 8; ++j) {
+            DTRAIN_UNROLL
+            for (int i = 0; i < 4; ++i) {
+              float& score = p[strip][j][i];
+              score = power_of_two(score * scale - its_lse[strip][i / 2]) *
+                      (dp[strip][j][i] * factor(strip, j, i) - its_inner[strip][i / 2]);
+            }
+          }
+        }
+      };
+      if (dropped.keep == nullptr) {
+        finish([](int, int, int) { return 1.0F; });
+      } else {
+        const Factors<C, true> factors(s, place, dropped, key0);
+        finish([&](int strip, int j, int i) { return factors.of(strip, j, i); });
+      }
+      add_along_rows<C>(p, keys, place, out);
+    }
   });
-  const float by = scale / k_log2_e;
-  store<Depth>(out, {by, by}, place, strip(s, place, dqueries));
+  float by[C::k_strips][2];
+  DTRAIN_UNROLL
+  for (int strip = 0; strip < C::k_strips; ++strip) {
+    by[strip][0] = by[strip][1] = scale / k_log2_e;
+  }
+  store<C>(out, by, place, head(s, place, dqueries));
 }
 
 /// Keys are the rows of its products, queries the columns.
-template <int Depth>
-__global__ void __launch_bounds__(k_threads)
+template <typename C>
+__global__ void __launch_bounds__(C::k_threads)
     flash_keys(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
-               Heads<const float> of, const float* dcontext, const float* lse, const float* inner,
-               float* dkeys, float* dvalues) {
-  constexpr int k_tile = k_backward_tile;
-  DYNAMIC_SHARED(std::uint32_t, room);
-  std::uint32_t* const query_rows = room;
-  std::uint32_t* const change_rows = query_rows + k_tile * k_row_words<Depth>;
-  std::uint32_t* const query_pairs = change_rows + k_tile * k_row_words<Depth>;
-  std::uint32_t* const change_pairs = query_pairs + k_tile / 2 * k_pair_words<Depth>;
-  float* const tile_lse = reinterpret_cast<float*>(change_pairs + k_tile / 2 * k_pair_words<Depth>);
-  float* const tile_inner = tile_lse + k_tile;
-  const Place place = place_of(s, lengths);
-  FactorA keys[Depth / k_step];
-  FactorA values[Depth / k_step];
-  load_factors<Depth>(strip(s, place, of.key), place, keys);
-  load_factors<Depth>(strip(s, place, of.value), place, values);
-  Sums out_keys[Depth / 8] = {};
-  Sums out_values[Depth / 8] = {};
-  const int begin = place.first >= place.keys ? place.length : s.is_causal ? place.first : 0;
-  Fetched<Depth, k_tile> next_queries;
-  Fetched<Depth, k_tile> next_changes;
-  float next_lse = 0;
-  float next_inner = 0;
-  const auto fetch = [&](int query0) {
-    next_queries.fetch(strip(s, place, of.query), query0);
-    next_changes.fetch(strip(s, place, dcontext), query0);
-    if (threadIdx.x < k_tile) {
-      const int query = query0 + static_cast<int>(threadIdx.x);
-      next_lse = query < place.length ? lse[place.line + query] : INFINITY;
-      next_inner = query < place.length ? inner[place.line + query] : 0;
+               Heads<const Bf16Value*> of, const Bf16Value* dcontext, const float* lse,
+               const float* inner, Bf16Value* dkeys, Bf16Value* dvalues) {
+  DYNAMIC_SHARED(Bf16Value, room);
+  float* const lines = reinterpret_cast<float*>(room + 4 * C::k_tile_values);
+  const Place place = place_of<C, false>(s, lengths);
+  typename C::Factors keys;
+  typename C::Factors values;
+  load_factors<C>(head(s, place, of.key), place, keys);
+  load_factors<C>(head(s, place, of.value), place, values);
+  typename C::Out out_keys = {};
+  typename C::Out out_values = {};
+  const int begin = place.first >= place.keys ? place.length
+                    : s.is_causal             ? place.first / C::k_tile * C::k_tile
+                                              : 0;
+  const auto copy = [&](int query0, int stage) {
+    copy_tile<C>(head(s, place, of.query), query0, room + 2 * stage * C::k_tile_values);
+    copy_tile<C>(head(s, place, dcontext), query0, room + (2 * stage + 1) * C::k_tile_values);
+    const int own = static_cast<int>(threadIdx.x);
+    if (own < 2 * C::k_tile) {
+      const int query = query0 + own % C::k_tile;
+      const bool is_there = query < place.length;
+      copy_behind<4>((own < C::k_tile ? lse : inner) + place.line + (is_there ? query : 0),
+                     lines + 2 * stage * C::k_tile + own, is_there);
     }
   };
-  fetch(begin);
-  for (int query0 = begin; query0 < place.length; query0 += k_tile) {
-    __syncthreads();
-    next_queries.put_rows(query_rows);
-    next_queries.put_pairs(query_pairs);
-    next_changes.put_rows(change_rows);
-    next_changes.put_pairs(change_pairs);
-    if (threadIdx.x < k_tile) {
-      tile_lse[threadIdx.x] = next_lse;
-      tile_inner[threadIdx.x] = next_inner;
+  walk_tiles<C>(begin, place.length, copy, [&](int tile0, int stage) {
+    if (place.warp_first >= place.keys) {
+      return; // All of the warp.
     }
-    __syncthreads();
-    if (query0 + k_tile < place.length) {
-      fetch(query0 + k_tile);
-    }
-    if (place.warp_first >= place.keys || (s.is_causal && query0 + k_tile <= place.warp_first)) {
-      continue; // All of the warp.
-    }
-    Sums p[k_tile / 8] = {};
-    Sums ds[k_tile / 8] = {};
-    add_by_rows<Depth, k_tile>(keys, query_rows, place, p);
-    add_by_rows<Depth, k_tile>(values, change_rows, place, ds);
-    if (place.warp_first + k_step > place.keys ||
-        (s.is_causal && query0 < place.warp_first + k_step - 1)) {
-      hide<false, k_tile>(s, place, query0, p);
-    }
-    DTRAIN_UNROLL
-    for (int j = 0; j < k_tile / 8; ++j) {
-      DTRAIN_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int in_tile = j * 8 + 2 * place.in_group + i % 2;
-        float factor = 1;
-        if (dropped.keep != nullptr) {
-          factor = factor_of(s, place, dropped, query0 + in_tile,
-                             place.warp_first + place.group + i / 2 * 8);
-        }
-        const float its = exp2f(p[j][i] * scale - tile_lse[in_tile]);
-        p[j][i] = its * factor;
-        ds[j][i] = its * (ds[j][i] * factor - tile_inner[in_tile]);
+    for (int in_tile = 0; in_tile < C::k_tile; in_tile += C::k_chunk) {
+      const int query0 = tile0 + in_tile;
+      if (s.is_causal && query0 + C::k_chunk <= place.warp_first) {
+        continue;
       }
+      const Bf16Value* const queries =
+          room + 2 * stage * C::k_tile_values + in_tile * C::k_pitch;
+      const float* const its_lse =
+          lines + 2 * stage * C::k_tile + in_tile + 2 * place.in_group;
+      const float* const its_inner = its_lse + C::k_tile;
+      typename C::Scores p = {};
+      typename C::Scores ds = {};
+      add_by_rows<C>(keys, queries, place, p);
+      add_by_rows<C>(values, queries + C::k_tile_values, place, ds);
+      if (place.warp_first + C::k_rows > place.keys ||
+          (s.is_causal && query0 < place.warp_first + C::k_rows - 1)) {
+        hide<C, false>(s, place, query0, p);
+      }
+      const auto finish = [&](const auto& factor) {
+        DTRAIN_UNROLL
+        for (int j = 0; j < C::k_chunk / 8; ++j) {
+          const float2 lse2 = *reinterpret_cast<const float2*>(its_lse + j * 8);
+          const float2 inner2 = *reinterpret_cast<const float2*>(its_inner + j * 8);
+          DTRAIN_UNROLL
+          for (int strip = 0; strip < C::k_strips; ++strip) {
+            DTRAIN_UNROLL
+            for (int i = 0; i < 4; ++i) {
+              const float by = factor(strip, j, i);
+              const float its =
+                  power_of_two(p[strip][j][i] * scale - (i % 2 == 0 ? lse2.x : lse2.y));
+              p[strip][j][i] = its * by;
+              ds[strip][j][i] =
+                  its * (ds[strip][j][i] * by - (i % 2 == 0 ? inner2.x : inner2.y));
+            }
+          }
+        }
+      };
+      if (dropped.keep == nullptr) {
+        finish([](int, int, int) { return 1.0F; });
+      } else {
+        const Factors<C, false> factors(s, place, dropped, query0);
+        finish([&](int strip, int j, int i) { return factors.of(strip, j, i); });
+      }
+      add_along_rows<C>(p, queries + C::k_tile_values, place, out_values);
+      add_along_rows<C>(ds, queries, place, out_keys);
     }
-    add_by_pairs<Depth, k_tile>(p, change_pairs, place, out_values);
-    add_by_pairs<Depth, k_tile>(ds, query_pairs, place, out_keys);
+  });
+  float by[C::k_strips][2];
+  float one[C::k_strips][2];
+  DTRAIN_UNROLL
+  for (int strip = 0; strip < C::k_strips; ++strip) {
+    by[strip][0] = by[strip][1] = scale / k_log2_e;
+    one[strip][0] = one[strip][1] = 1;
   }
-  const float by = scale / k_log2_e;
-  store<Depth>(out_keys, {by, by}, place, strip(s, place, dkeys));
-  store<Depth>(out_values, {1, 1}, place, strip(s, place, dvalues));
+  store<C>(out_keys, by, place, head(s, place, dkeys));
+  store<C>(out_values, one, place, head(s, place, dvalues));
 }
 
 float power_scale(const AttentionShape& s) { return k_log2_e / sqrtf(static_cast<float>(s.depth)); }
 
+/// Two stages of two tiles, and of so many floats a token.
+template <typename C>
+constexpr std::size_t room_of(int floats = 0) {
+  return 4 * C::k_tile_values * sizeof(Bf16Value) + 2 * floats * C::k_tile * sizeof(float);
+}
+
+template <typename C>
 unsigned blocks_of(const AttentionShape& s) {
-  return static_cast<unsigned>(s.rows * s.heads * ((s.length + k_lines - 1) / k_lines));
+  return static_cast<unsigned>(s.rows * s.heads * ((s.length + C::k_lines - 1) / C::k_lines));
 }
 
 template <int Depth>
 int put_forward(const CudaStreamHandle* stream, const AttentionShape& s,
-                const std::int32_t* lengths, const Dropped& dropped, const Heads<const float>& of,
-                float* lse, float* context) {
-  constexpr std::size_t k_room =
-      k_forward_tile * k_row_words<Depth> * 4 + k_forward_tile / 2 * k_pair_words<Depth> * 4;
-  return launch(flash_forward<Depth>, blocks_of(s), k_threads, k_room, stream, s, lengths, dropped,
-                power_scale(s), of, lse, context);
+                const std::int32_t* lengths, const Dropped& dropped,
+                const Heads<const Bf16Value*>& of, float* lse, Bf16Value* context) {
+  using C = ForwardCut<Depth>;
+  return launch(flash_forward<C>, blocks_of<C>(s), C::k_threads, room_of<C>(), stream, s, lengths,
+                dropped, power_scale(s), of, lse, context);
 }
 
 template <int Depth>
 int put_backward(const CudaStreamHandle* stream, const AttentionShape& s,
-                 const std::int32_t* lengths, const Dropped& dropped, const Heads<const float>& of,
-                 const float* lse, const float* context, const float* dcontext, float* inner,
-                 const Heads<float>& changes) {
-  constexpr std::size_t k_rows = k_backward_tile * k_row_words<Depth> * 4;
-  constexpr std::size_t k_pairs = k_backward_tile / 2 * k_pair_words<Depth> * 4;
-  const std::size_t threads = s.lines() * (Depth / 4);
-  int error =
-      launch(flash_inner<Depth>, static_cast<unsigned>((threads + k_threads - 1) / k_threads),
-             k_threads, 0, stream, s, context, dcontext, inner);
-  if (error == 0) {
-    error = launch(flash_queries<Depth>, blocks_of(s), k_threads, 2 * k_rows + k_pairs, stream, s,
-                   lengths, dropped, power_scale(s), of, dcontext, lse, inner, changes.query);
-  }
+                 const std::int32_t* lengths, const Dropped& dropped,
+                 const Heads<const Bf16Value*>& of, const float* lse, const Bf16Value* context,
+                 const Bf16Value* dcontext, float* inner, const Heads<Bf16Value*>& changes) {
+  using Queries = QueriesCut<Depth>;
+  using Keys = KeysCut<Depth>;
+  const int error = launch(flash_queries<Queries>, blocks_of<Queries>(s), Queries::k_threads,
+                           room_of<Queries>(), stream, s, lengths, dropped, power_scale(s), of,
+                           context, dcontext, lse, inner, changes.query);
   return error != 0 ? error
-                    : launch(flash_keys<Depth>, blocks_of(s), k_threads,
-                             2 * k_rows + 2 * k_pairs + 2 * k_backward_tile * sizeof(float), stream,
-                             s, lengths, dropped, power_scale(s), of, dcontext, lse, inner,
-                             changes.key, changes.value);
+                    : launch(flash_keys<Keys>, blocks_of<Keys>(s), Keys::k_threads,
+                             room_of<Keys>(2), stream, s, lengths, dropped, power_scale(s), of,
+                             dcontext, lse, inner, changes.key, changes.value);
 }
 
 } // namespace
 
 bool is_flash(const CudaStreamHandle* stream, const AttentionShape& s) {
-  return stream->multiplies_in != DType::f32 && (s.depth == 32 || s.depth == 64);
+  return stream->multiplies_in == DType::bf16 && (s.depth == 32 || s.depth == 64);
 }
 
 int put_flash_attention(const CudaStreamHandle* stream, const AttentionShape& s,
                         const std::int32_t* lengths, const Dropped& dropped,
-                        const Heads<const float>& of, float* p, float* context) {
-  return (s.depth == 32 ? put_forward<32> : put_forward<64>)(stream, s, lengths, dropped, of, p,
-                                                             context);
+                        const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context) {
+  const Heads<const Bf16Value*> heads{of.query.as<Bf16Value>(), of.key.as<Bf16Value>(),
+                                      of.value.as<Bf16Value>()};
+  return (s.depth == 32 ? put_forward<32> : put_forward<64>)(stream, s, lengths, dropped, heads, p,
+                                                             context.as<Bf16Value>());
 }
 
 int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& s,
                        const std::int32_t* lengths, const Dropped& dropped,
-                       const Heads<const float>& of, const float* p, const float* context,
-                       const float* dcontext, float* room, const Heads<float>& changes) {
-  return (s.depth == 32 ? put_backward<32> : put_backward<64>)(stream, s, lengths, dropped, of, p,
-                                                               context, dcontext, room, changes);
+                       const Heads<ConstTypedPointer>& of, const float* p,
+                       const ConstTypedPointer& context, const ConstTypedPointer& dcontext,
+                       float* room, const Heads<TypedPointer>& changes) {
+  const Heads<const Bf16Value*> heads{of.query.as<Bf16Value>(), of.key.as<Bf16Value>(),
+                                      of.value.as<Bf16Value>()};
+  return (s.depth == 32 ? put_backward<32> : put_backward<64>)(
+      stream, s, lengths, dropped, heads, p, context.as<Bf16Value>(), dcontext.as<Bf16Value>(),
+      room,
+      {changes.query.as<Bf16Value>(), changes.key.as<Bf16Value>(), changes.value.as<Bf16Value>()});
 }
 
 } // namespace trainer

@@ -1,21 +1,41 @@
-// What attention by tensor cores is made of: tiles of queries, keys and values of 16 bits on their
-// way from memory to products. Letters as text_kernels.h has them.
+// What attention by tensor cores is made of: tiles of queries, keys and values in bf16 on their way
+// from memory to products. Letters as text_kernels.h has them.
 #pragma once
 
 #include "trainer/device/cuda/dropped.cuh"
 #include "trainer/device/cuda/flash_attention.h"
 #include "trainer/device/cuda/mma.cuh"
 #include "trainer/device/cuda/sums.cuh"
+#include "trainer/device/halves.h"
 
 namespace trainer {
 namespace {
 
-constexpr int k_step = 16;                ///< Of a product, and the rows of a warp.
-constexpr int k_lines = k_warps * k_step; ///< Of a block.
+constexpr int k_step = 16; ///< Of a product, and the rows of a strip.
+
+/// How a kernel is cut up: a warp has `Strips` strips of rows, a block `Warps` warps. They meet
+/// tiles of `Tile` other tokens, `Chunk` of them at a time.
+template <int Depth_, int Strips_, int Warps_, int Tile_, int Chunk_>
+struct Cut {
+  static constexpr int k_depth = Depth_;
+  static constexpr int k_strips = Strips_;
+  static constexpr int k_threads = Warps_ * k_warp_lanes;
+  static constexpr int k_rows = Strips_ * k_step; ///< Of a warp.
+  static constexpr int k_lines = Warps_ * k_rows; ///< Of a block.
+  static constexpr int k_tile = Tile_;
+  static constexpr int k_chunk = Chunk_;
+  /// Of a tile in shared memory, from row to row, so that eight rows' 16 bytes lie in all banks.
+  static constexpr int k_pitch = Depth_ + 8;
+  static constexpr int k_tile_values = Tile_ * k_pitch;
+
+  using Factors = FactorA[Strips_][Depth_ / k_step];
+  using Out = Sums[Strips_][Depth_ / 8];
+  using Scores = Sums[Strips_][Chunk_ / 8];
+};
 
 /// A head's part of (N, H): D values of each of T tokens.
 template <typename Value>
-struct Strip {
+struct Head {
   Value* first;
   std::size_t stride;
   int length;
@@ -33,151 +53,141 @@ struct Place {
   int warp_first;   ///< That of this thread's warp.
   int group;        ///< Of four lanes, which have a row, and the one eight below it,
   int in_group;     ///< and which of them this thread is.
+  int square_row;   ///< Which row it names, of which
+  int square;       ///< square of four.
 };
 
-__device__ inline Place place_of(const AttentionShape& s, const std::int32_t* lengths) {
-  const unsigned tiles = static_cast<unsigned>((s.length + k_lines - 1) / k_lines);
-  const std::size_t matrix = blockIdx.x / tiles;
+/// `IsLastFirst`: blocks of the last lines begin, which have most to do where a query sees no key
+/// behind it.
+template <typename C, bool IsLastFirst>
+__device__ Place place_of(const AttentionShape& s, const std::int32_t* lengths) {
+  const unsigned tiles = static_cast<unsigned>((s.length + C::k_lines - 1) / C::k_lines);
+  const unsigned matrices = gridDim.x / tiles;
+  const std::size_t matrix = blockIdx.x % matrices;
+  const unsigned tile = blockIdx.x / matrices;
   const std::size_t row = matrix / s.heads;
   const int lane = static_cast<int>(threadIdx.x) % k_warp_lanes;
-  const int first = static_cast<int>(blockIdx.x % tiles) * k_lines;
+  const int first = static_cast<int>(IsLastFirst ? tiles - 1 - tile : tile) * C::k_lines;
   const std::int32_t length = lengths[row];
   return {matrix * s.length,
           row * s.length * s.width() + matrix % s.heads * s.depth,
           static_cast<int>(s.length),
           length < 1 ? 1 : length,
           first,
-          first + static_cast<int>(threadIdx.x) / k_warp_lanes * k_step,
+          first + static_cast<int>(threadIdx.x) / k_warp_lanes * C::k_rows,
           lane / 4,
-          lane % 4};
+          lane % 4,
+          lane % 8,
+          lane / 8};
 }
 
 template <typename Value>
-__device__ Strip<Value> strip(const AttentionShape& s, const Place& place, Value* all) {
+__device__ Head<Value> head(const AttentionShape& s, const Place& place, Value* all) {
   return {all + place.at, s.width(), static_cast<int>(s.length)};
 }
 
-template <typename Value>
-__device__ float4 four(const Strip<Value>& from, int token, int column) {
-  return token < from.length ? *reinterpret_cast<const float4*>(from.at(token) + column)
-                             : float4{0, 0, 0, 0};
-}
-
-/// Words of a row of a tile in shared memory: no two lanes meet in a bank.
-template <int Depth>
-constexpr int k_row_words = Depth / 2 + 4;
-template <int Depth>
-constexpr int k_pair_words = Depth + 8;
-
-/// A thread's part of a tile on its way from memory to shared memory: four values of two tokens
-/// that follow each other, once or more.
-template <int Depth, int Tile>
-class Fetched {
- public:
-  __device__ void fetch(const Strip<const float>& from, int first) {
-    each([&](int part, int pair, int four_columns) {
-      of_[part][0] = four(from, first + 2 * pair, four_columns * 4);
-      of_[part][1] = four(from, first + 2 * pair + 1, four_columns * 4);
-    });
-  }
-  /// Neighbours within a row packed.
-  __device__ void put_rows(std::uint32_t* to) const {
-    each([&](int part, int pair, int four_columns) {
-      for (int i = 0; i < 2; ++i) {
-        const float4 x = of_[part][i];
-        *reinterpret_cast<uint2*>(to + (2 * pair + i) * k_row_words<Depth> + four_columns * 2) =
-            uint2{pack_bf16(x.x, x.y), pack_bf16(x.z, x.w)};
-      }
-    });
-  }
-  /// Neighbours within a column packed: of two tokens.
-  __device__ void put_pairs(std::uint32_t* to) const {
-    each([&](int part, int pair, int four_columns) {
-      const float4 x = of_[part][0];
-      const float4 y = of_[part][1];
-      *reinterpret_cast<uint4*>(to + pair * k_pair_words<Depth> + four_columns * 4) =
-          uint4{pack_bf16(x.x, y.x), pack_bf16(x.y, y.y), pack_bf16(x.z, y.z), pack_bf16(x.w, y.w)};
-    });
-  }
-
- private:
-  static constexpr int k_fours = Depth / 4;
-  static constexpr int k_all = Tile / 2 * k_fours;
-  static constexpr int k_parts = (k_all + k_threads - 1) / k_threads;
-
-  template <typename Act>
-  __device__ static void each(const Act& act) {
-    DTRAIN_UNROLL
-    for (int part = 0; part < k_parts; ++part) {
-      const int i = part * k_threads + static_cast<int>(threadIdx.x);
-      if (i < k_all) {
-        act(part, i / k_fours, i % k_fours);
-      }
-    }
-  }
-
-  float4 of_[k_parts][2];
-};
-
-/// A warp's 16 rows as the A of products along their depth.
-template <int Depth>
-__device__ void load_factors(const Strip<const float>& from, const Place& place,
-                             FactorA (&a)[Depth / k_step]) {
-  for (int step = 0; step < Depth / k_step; ++step) {
-    for (int word = 0; word < 4; ++word) {
-      const int token = place.warp_first + place.group + word % 2 * 8;
-      const int column = step * k_step + word / 2 * 8 + 2 * place.in_group;
-      const float2 x = token < from.length
-                           ? *reinterpret_cast<const float2*>(from.at(token) + column)
-                           : float2{0, 0};
-      a[step][word] = pack_bf16(x.x, x.y);
-    }
-  }
-}
-
-/// sums += a · rowsᵀ, along the depth.
-template <int Depth, int Tile>
-__device__ void add_by_rows(const FactorA (&a)[Depth / k_step], const std::uint32_t* rows,
-                            const Place& place, Sums (&sums)[Tile / 8]) {
+/// A tile on its way to shared memory, zeros behind the last token.
+template <typename C>
+__device__ void copy_tile(const Head<const Bf16Value>& from, int first, Bf16Value* to) {
+  constexpr int k_pieces = C::k_depth / 8; // Of 16 bytes, of a row.
   DTRAIN_UNROLL
-  for (int step = 0; step < Depth / k_step; ++step) {
-    DTRAIN_UNROLL
-    for (int j = 0; j < Tile / 8; ++j) {
-      const std::uint32_t* const b =
-          rows + (j * 8 + place.group) * k_row_words<Depth> + step * 8 + place.in_group;
-      add_mma(sums[j], a[step], b[0], b[4]);
+  for (int part = 0; part < (C::k_tile * k_pieces + C::k_threads - 1) / C::k_threads; ++part) {
+    const int i = part * C::k_threads + static_cast<int>(threadIdx.x);
+    if (C::k_tile * k_pieces % C::k_threads == 0 || i < C::k_tile * k_pieces) {
+      const int row = i / k_pieces;
+      const int column = i % k_pieces * 8;
+      const bool is_there = first + row < from.length;
+      copy_behind<16>(from.at(is_there ? first + row : 0) + column,
+                      to + row * C::k_pitch + column, is_there);
     }
   }
 }
 
-/// sums += a · pairs, along the tile, where `of_tile` has been packed of sums.
-template <int Depth, int Tile>
-__device__ void add_by_pairs(const Sums (&of_tile)[Tile / 8], const std::uint32_t* pairs,
-                             const Place& place, Sums (&sums)[Depth / 8]) {
+/// A warp's rows as the A of products along their depth.
+template <typename C>
+__device__ void load_factors(const Head<const Bf16Value>& from, const Place& place,
+                             typename C::Factors& a) {
   DTRAIN_UNROLL
-  for (int step = 0; step < Tile / k_step; ++step) {
-    FactorA a;
-    pack_sums(of_tile[2 * step], of_tile[2 * step + 1], a);
+  for (int strip = 0; strip < C::k_strips; ++strip) {
     DTRAIN_UNROLL
-    for (int j = 0; j < Depth / 8; ++j) {
-      const std::uint32_t* const b =
-          pairs + (step * 8 + place.in_group) * k_pair_words<Depth> + j * 8 + place.group;
-      add_mma(sums[j], a, b[0], b[4 * k_pair_words<Depth>]);
-    }
-  }
-}
-
-/// A warp's 16 rows, times `by`, of each half of them its own.
-template <int Depth>
-__device__ void store(const Sums (&sums)[Depth / 8], const float (&by)[2], const Place& place,
-                      const Strip<float>& to) {
-  for (int half = 0; half < 2; ++half) {
-    const int token = place.warp_first + place.group + half * 8;
-    if (token < to.length) {
+    for (int step = 0; step < C::k_depth / k_step; ++step) {
       DTRAIN_UNROLL
-      for (int j = 0; j < Depth / 8; ++j) {
-        *reinterpret_cast<float2*>(to.at(token) + j * 8 + 2 * place.in_group) =
-            float2{sums[j][2 * half] * by[half], sums[j][2 * half + 1] * by[half]};
+      for (int word = 0; word < 4; ++word) {
+        const int token = place.warp_first + strip * k_step + place.group + word % 2 * 8;
+        const int column = step * k_step + word / 2 * 8 + 2 * place.in_group;
+        a[strip][step][word] =
+            token < from.length ? *reinterpret_cast<const std::uint32_t*>(from.at(token) + column)
+                                : 0;
+      }
+    }
+  }
+}
+
+/// sums += a · rowsᵀ, along the depth, of the chunk that begins at `rows`.
+template <typename C>
+__device__ void add_by_rows(const typename C::Factors& a, const Bf16Value* rows,
+                            const Place& place, typename C::Scores& sums) {
+  const Bf16Value* const own = rows +
+                               (place.square / 2 * 8 + place.square_row) * C::k_pitch +
+                               place.square % 2 * 8;
+  DTRAIN_UNROLL
+  for (int step = 0; step < C::k_depth / k_step; ++step) {
+    DTRAIN_UNROLL
+    for (int j = 0; j < C::k_chunk / 8; j += 2) {
+      Squares b;
+      load_squares(own + j * 8 * C::k_pitch + step * k_step, b);
+      DTRAIN_UNROLL
+      for (int strip = 0; strip < C::k_strips; ++strip) {
+        add_mma(sums[strip][j], a[strip][step], b[0], b[1]);
+        add_mma(sums[strip][j + 1], a[strip][step], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// sums += scores · rows, along the chunk that begins at `rows`.
+template <typename C>
+__device__ void add_along_rows(const typename C::Scores& scores, const Bf16Value* rows,
+                               const Place& place, typename C::Out& sums) {
+  const Bf16Value* const own = rows +
+                               (place.square % 2 * 8 + place.square_row) * C::k_pitch +
+                               place.square / 2 * 8;
+  DTRAIN_UNROLL
+  for (int step = 0; step < C::k_chunk / k_step; ++step) {
+    FactorA a[C::k_strips];
+    DTRAIN_UNROLL
+    for (int strip = 0; strip < C::k_strips; ++strip) {
+      pack_sums(scores[strip][2 * step], scores[strip][2 * step + 1], a[strip]);
+    }
+    DTRAIN_UNROLL
+    for (int j = 0; j < C::k_depth / 8; j += 2) {
+      Squares b;
+      load_turned_squares(own + step * k_step * C::k_pitch + j * 8, b);
+      DTRAIN_UNROLL
+      for (int strip = 0; strip < C::k_strips; ++strip) {
+        add_mma(sums[strip][j], a[strip], b[0], b[1]);
+        add_mma(sums[strip][j + 1], a[strip], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// A warp's rows, each times its own of `by`.
+template <typename C>
+__device__ void store(const typename C::Out& sums, const float (&by)[C::k_strips][2],
+                      const Place& place, const Head<Bf16Value>& to) {
+  DTRAIN_UNROLL
+  for (int strip = 0; strip < C::k_strips; ++strip) {
+    DTRAIN_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int token = place.warp_first + strip * k_step + place.group + half * 8;
+      if (token < to.length) {
+        DTRAIN_UNROLL
+        for (int j = 0; j < C::k_depth / 8; ++j) {
+          *reinterpret_cast<std::uint32_t*>(to.at(token) + j * 8 + 2 * place.in_group) =
+              pack_bf16(sums[strip][j][2 * half] * by[strip][half],
+                        sums[strip][j][2 * half + 1] * by[strip][half]);
+        }
       }
     }
   }
@@ -193,65 +203,96 @@ __device__ inline float group_largest(float value) {
   return fmaxf(value, __shfl_xor_sync(k_all_lanes, value, 2));
 }
 
-__device__ inline bool is_seen(const AttentionShape& s, const Place& place, int query, int key) {
-  return key < place.keys && !(s.is_causal && key > query);
-}
-
 /// The keys that some query up to `last` sees.
 __device__ inline int keys_up_to(const AttentionShape& s, const Place& place, int last) {
   return s.is_causal && last + 1 < place.keys ? last + 1 : place.keys;
 }
 
-/// Products of a query and a key that it does not see become those of no weight. `RowsAreQueries`:
-/// the rows are queries and the columns keys, of which the first is `column0`; else the other way.
-template <bool RowsAreQueries, int Tile>
+/// -∞ where a query does not see a key, of a chunk whose columns begin at token `column0`. With
+/// RowsAreQueries the columns are keys; else the other way.
+template <typename C, bool RowsAreQueries>
 __device__ void hide(const AttentionShape& s, const Place& place, int column0,
-                     Sums (&products)[Tile / 8]) {
+                     typename C::Scores& scores) {
   DTRAIN_UNROLL
-  for (int j = 0; j < Tile / 8; ++j) {
+  for (int strip = 0; strip < C::k_strips; ++strip) {
     DTRAIN_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int row = place.warp_first + place.group + i / 2 * 8;
-      const int column = column0 + j * 8 + 2 * place.in_group + i % 2;
-      const bool is_seen_here =
-          is_seen(s, place, RowsAreQueries ? row : column, RowsAreQueries ? column : row);
-      products[j][i] = is_seen_here ? products[j][i] : -INFINITY;
+    for (int j = 0; j < C::k_chunk / 8; ++j) {
+      DTRAIN_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int row = place.warp_first + strip * k_step + place.group + i / 2 * 8;
+        const int column = column0 + j * 8 + 2 * place.in_group + i % 2;
+        const int query = RowsAreQueries ? row : column;
+        const int key = RowsAreQueries ? column : row;
+        const bool is_seen = key < place.keys && !(s.is_causal && key > query);
+        scores[strip][j][i] = is_seen ? scores[strip][j][i] : -INFINITY;
+      }
     }
   }
 }
 
-/// Of dropout, what a query's probability of a key is multiplied by.
-__device__ inline float factor_of(const AttentionShape& s, const Place& place,
-                                  const Dropped& dropped, int query, int key) {
-  return query < place.length && key < place.length
-             ? drop_factor(dropped, (place.line + query) * s.words_a_line(), key)
-             : 0.0F;
-}
+/// Of dropout, what each probability of a chunk is multiplied by: a word says which of 16 keys a
+/// query keeps, in a row or a column of two squares.
+template <typename C, bool RowsAreQueries>
+class Factors {
+ public:
+  __device__ Factors(const AttentionShape& s, const Place& place, const Dropped& dropped,
+                     int column0)
+      : dropped_(dropped), in_group_(place.in_group), group_(place.group) {
+    DTRAIN_UNROLL
+    for (int strip = 0; strip < C::k_strips; ++strip) {
+      const int row = place.warp_first + strip * k_step;
+      if constexpr (RowsAreQueries) {
+        DTRAIN_UNROLL
+        for (int i = 0; i < k_words; ++i) {
+          words_[strip][i] = word(s, place, row + place.group + i % 2 * 8, column0 + i / 2 * k_step);
+        }
+      } else {
+        DTRAIN_UNROLL
+        for (int i = 0; i < k_words; ++i) {
+          words_[strip][i] =
+              word(s, place, column0 + i / 2 * 8 + 2 * place.in_group + i % 2, row);
+        }
+      }
+    }
+  }
+  __device__ float of(int strip, int j, int i) const {
+    const unsigned bits = RowsAreQueries ? words_[strip][j / 2 * 2 + i / 2] >> (j % 2 * 8 + 2 * in_group_ + i % 2)
+                                         : words_[strip][j * 2 + i % 2] >> (group_ + i / 2 * 8);
+    return (bits & 1U) != 0 ? dropped_.scale : 0.0F;
+  }
 
-/// Takes a block along the keys that its queries see, a tile at a time: put(keys, values) has the
-/// tile in shared memory, of which work(first key) then makes something; the next one is under way
-/// meanwhile. A warp whose queries see none of a tile does not work on it.
-template <int Depth, int Tile, typename Put, typename Work>
-__device__ void walk_keys(const AttentionShape& s, const Place& place, const Heads<const float>& of,
-                          const Put& put, const Work& work) {
-  const int last = keys_up_to(s, place, place.first + k_lines - 1);
-  Fetched<Depth, Tile> keys;
-  Fetched<Depth, Tile> values;
-  const auto fetch = [&](int key0) {
-    keys.fetch(strip(s, place, of.key), key0);
-    values.fetch(strip(s, place, of.value), key0);
-  };
-  fetch(0);
-  for (int key0 = 0; key0 < last; key0 += Tile) {
+ private:
+  static constexpr int k_words = RowsAreQueries ? C::k_chunk / 8 : C::k_chunk / 4;
+
+  __device__ unsigned word(const AttentionShape& s, const Place& place, int query, int key) const {
+    return query < place.length && key < place.length
+               ? dropped_.keep[(place.line + query) * s.words_a_line() + key / k_keep_bits]
+               : 0U;
+  }
+
+  const Dropped& dropped_;
+  int in_group_;
+  int group_;
+  unsigned words_[C::k_strips][k_words];
+};
+static_assert(k_keep_bits == k_step);
+
+/// Takes a block past tokens [begin, end), a tile at a time: copy(first token, stage) has a tile
+/// come into one of two stages, work(first token, stage) uses it; the next one is under way
+/// meanwhile.
+template <typename C, typename Copy, typename Work>
+__device__ void walk_tiles(int begin, int end, const Copy& copy, const Work& work) {
+  int stage = 0;
+  if (begin < end) {
+    copy(begin, stage);
+  }
+  for (int token = begin; token < end; token += C::k_tile, stage ^= 1) {
+    wait_for_copies();
     __syncthreads();
-    put(keys, values);
-    __syncthreads();
-    if (key0 + Tile < last) {
-      fetch(key0 + Tile);
+    if (token + C::k_tile < end) {
+      copy(token + C::k_tile, stage ^ 1);
     }
-    if (key0 < keys_up_to(s, place, place.warp_first + k_step - 1)) {
-      work(key0);
-    }
+    work(token, stage);
   }
 }
 

@@ -1,5 +1,7 @@
 // A warp's product of small matrices by tensor cores: bf16 in, sums in float32 (PTX ISA,
-// mma.m16n8k16).
+// mma.m16n8k16), and how what it multiplies comes there: from global memory to shared memory behind
+// the back of the threads (cp.async), and from there to registers, four squares of 8 × 8 by one
+// instruction (ldmatrix).
 //
 // Of D (16, 8) += A (16, 16) · B (16, 8) lane 4·g + t has, two values of bf16 in a word, the lower
 // one first:
@@ -11,6 +13,7 @@
 // So what two products beside each other leave, 16 columns, is the A of the next, once packed.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #ifdef DTRAIN_CUDA_ON_CPU
@@ -22,6 +25,7 @@ namespace {
 
 using Sums = float[4];
 using FactorA = std::uint32_t[4];
+using Squares = std::uint32_t[4]; ///< Of four squares two values each.
 
 #ifndef DTRAIN_CUDA_ON_CPU
 __device__ inline std::uint32_t pack_bf16(float first, float second) {
@@ -35,6 +39,50 @@ __device__ inline void add_mma(Sums& d, const FactorA& a, std::uint32_t b0, std:
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// Of what lies in shared memory.
+__device__ inline std::uint32_t shared_address(const void* memory) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
+}
+
+/// Lane 8·i + r says where row r of square i begins, at a multiple of 16 bytes. Lane 4·g + t gets
+/// of each square columns 2t, 2t+1 of row g; turned: rows 2t, 2t+1 of column g.
+__device__ inline void load_squares(const void* row, Squares& to) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+__device__ inline void load_turned_squares(const void* row, Squares& to) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+/// 16 or 4 bytes from global to shared memory, or zeros, once wait_for_copies() has returned.
+template <int Bytes>
+__device__ void copy_behind(const void* from, void* to, bool is_there) {
+  const int bytes = is_there ? Bytes : 0;
+  if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)),
+                 "l"(from), "n"(Bytes), "r"(bytes)
+                 : "memory");
+  }
+}
+/// For this thread's.
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+/// To some 22 bits; of less than 2^-126 0.
+__device__ inline float power_of_two(float x) {
+  float power = 0;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
 }
 #endif
 
