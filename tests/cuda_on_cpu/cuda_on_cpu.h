@@ -63,7 +63,7 @@ struct Warp { ///< What its lanes exchange.
   unsigned generation = 0;
 };
 
-struct Copy { ///< Under way.
+struct Copy {       ///< Under way.
   const void* from; ///< Null: zeros.
   void* to;
   std::size_t bytes;

@@ -44,8 +44,8 @@ void load_squares_by(const void* row, std::uint32_t (&to)[4], const Load& load) 
   for (std::size_t square = 0; square < 4; ++square) {
     const auto value = [&](int r, int column) {
       std::uint16_t found = 0;
-      const auto* const begin = reinterpret_cast<const std::uint16_t*>(
-          rows[8 * square + static_cast<std::size_t>(r)]);
+      const auto* const begin =
+          reinterpret_cast<const std::uint16_t*>(rows[8 * square + static_cast<std::size_t>(r)]);
       std::memcpy(&found, begin + column, sizeof found);
       return std::uint32_t{found};
     };
@@ -56,16 +56,14 @@ void load_squares_by(const void* row, std::uint32_t (&to)[4], const Load& load) 
 inline void load_squares(const void* row, std::uint32_t (&to)[4]) {
   const int g = cuda_on_cpu::self().lane / 4;
   const int t = cuda_on_cpu::self().lane % 4;
-  load_squares_by(row, to, [&](const auto& value) {
-    return value(g, 2 * t) | value(g, 2 * t + 1) << 16U;
-  });
+  load_squares_by(row, to,
+                  [&](const auto& value) { return value(g, 2 * t) | value(g, 2 * t + 1) << 16U; });
 }
 inline void load_turned_squares(const void* row, std::uint32_t (&to)[4]) {
   const int g = cuda_on_cpu::self().lane / 4;
   const int t = cuda_on_cpu::self().lane % 4;
-  load_squares_by(row, to, [&](const auto& value) {
-    return value(2 * t, g) | value(2 * t + 1, g) << 16U;
-  });
+  load_squares_by(row, to,
+                  [&](const auto& value) { return value(2 * t, g) | value(2 * t + 1, g) << 16U; });
 }
 
 /// Carried out when the thread waits, no earlier: what is read before is found.

@@ -30,58 +30,117 @@ struct Pixels {
   ConvolutionShape s;
   const float* x;
 
-  __device__ float operator()(std::size_t line, std::size_t step) const {
-    const std::size_t row = AlongSteps ? line : step;
-    const std::size_t column = AlongSteps ? step : line;
-    const std::size_t pools = s.pools();
-    const std::size_t pool = row / 4 % pools;
-    const std::size_t tap = column / s.channels;
-    // One more than where it is: 0 and height + 1 are outside.
-    const std::size_t at_y = pool / (s.width / 2) * 2 + row % 4 / 2 + tap / 3;
-    const std::size_t at_x = pool % (s.width / 2) * 2 + row % 2 + tap % 3;
-    if (at_y == 0 || at_y > s.height || at_x == 0 || at_x > s.width) {
-      return 0;
+  struct Row {
+    const float* first; ///< Of its image.
+    unsigned at_y;
+    unsigned at_x;
+  };
+  struct Column {
+    unsigned at_y; ///< One more than what it adds: 0 and height + 1 are outside.
+    unsigned at_x;
+    unsigned channel;
+  };
+  __device__ auto line(unsigned i) const {
+    if constexpr (AlongSteps) {
+      return row_of(i);
+    } else {
+      return column_of(i);
     }
-    const std::size_t image = row / 4 / pools;
-    return x[((image * s.height + at_y - 1) * s.width + at_x - 1) * s.channels +
-             column % s.channels];
+  }
+  __device__ auto step(unsigned i) const {
+    if constexpr (AlongSteps) {
+      return column_of(i);
+    } else {
+      return row_of(i);
+    }
+  }
+  __device__ float operator()(const Row& row, const Column& column) const {
+    const unsigned at_y = row.at_y + column.at_y - 1;
+    const unsigned at_x = row.at_x + column.at_x - 1;
+    const auto height = static_cast<unsigned>(s.height);
+    const auto width = static_cast<unsigned>(s.width);
+    return at_y < height && at_x < width
+               ? row.first[(at_y * width + at_x) * static_cast<unsigned>(s.channels) +
+                           column.channel]
+               : 0.0F;
+  }
+  __device__ float operator()(const Column& column, const Row& row) const {
+    return (*this)(row, column);
+  }
+
+ private:
+  __device__ Row row_of(unsigned row) const {
+    const auto pools = static_cast<unsigned>(s.pools());
+    const auto across = static_cast<unsigned>(s.width / 2);
+    const unsigned pool = row / 4 % pools;
+    return {x + row / 4 / pools * (s.height * s.width * s.channels),
+            pool / across * 2 + row % 4 / 2, pool % across * 2 + row % 2};
+  }
+  __device__ Column column_of(unsigned column) const {
+    const auto channels = static_cast<unsigned>(s.channels);
+    const unsigned tap = column / channels;
+    return {tap / 3, tap % 3, column % channels};
   }
 };
 
-/// The gradient of pixel `row` before it was pooled, by output.
+/// The gradient of pixels before they were pooled.
 struct Unpooled {
-  std::size_t outputs;
   const float* dy;
   const std::uint8_t* chosen;
 
-  __device__ float at(std::size_t pool, std::size_t quarter, std::size_t output) const {
-    const std::size_t i = pool * outputs + output;
+  /// Of pixel `quarter` of the pool that value number i is of.
+  __device__ float at(std::size_t i, unsigned quarter) const {
     return chosen[i] == quarter ? dy[i] : 0.0F;
   }
 };
 
 struct UnpooledByOutput : Unpooled { ///< (output, row)
   static constexpr bool k_along_steps = false;
-  __device__ float operator()(std::size_t output, std::size_t row) const {
-    return at(row / 4, row % 4, output);
+  std::size_t outputs;
+
+  struct Row {
+    std::size_t first; ///< Of its pool.
+    unsigned quarter;
+  };
+  __device__ Row step(unsigned row) const { return {row / 4 * outputs, row % 4}; }
+  __device__ float operator()(std::size_t output, const Row& row) const {
+    return at(row.first + output, row.quarter);
   }
 };
 
 struct UnpooledAround : Unpooled { ///< (pixel of the image, tap·O + output)
   static constexpr bool k_along_steps = true;
   ConvolutionShape s;
-  __device__ float operator()(std::size_t pixel, std::size_t step) const {
-    const std::size_t tap = step / outputs;
-    // Where the output is that read this pixel by this tap, and one more.
-    const std::size_t at_y = pixel / s.width % s.height + 2 - tap / 3;
-    const std::size_t at_x = pixel % s.width + 2 - tap % 3;
-    const std::size_t pools_across = s.width / 2;
-    if (at_y == 0 || at_y > s.height / 2 * 2 || at_x == 0 || at_x > pools_across * 2) {
+
+  struct Pixel {
+    std::size_t first_pool; ///< Of its image.
+    unsigned at_y;
+    unsigned at_x;
+  };
+  struct Tap { ///< How far on, and one more, the output is that reads a pixel by it.
+    unsigned at_y;
+    unsigned at_x;
+    unsigned output;
+  };
+  __device__ Pixel line(unsigned pixel) const {
+    const auto width = static_cast<unsigned>(s.width);
+    const auto height = static_cast<unsigned>(s.height);
+    return {pixel / (width * height) * s.pools(), pixel / width % height, pixel % width};
+  }
+  __device__ Tap step(unsigned i) const {
+    const auto outputs = static_cast<unsigned>(s.outputs);
+    const unsigned tap = i / outputs;
+    return {2 - tap / 3, 2 - tap % 3, i % outputs};
+  }
+  __device__ float operator()(const Pixel& pixel, const Tap& tap) const {
+    const unsigned at_y = pixel.at_y + tap.at_y - 1;
+    const unsigned at_x = pixel.at_x + tap.at_x - 1;
+    const auto across = static_cast<unsigned>(s.width / 2);
+    if (at_y >= static_cast<unsigned>(s.height / 2 * 2) || at_x >= across * 2) {
       return 0;
     }
-    const std::size_t image = pixel / (s.width * s.height);
-    const std::size_t pool = image * s.pools() + (at_y - 1) / 2 * pools_across + (at_x - 1) / 2;
-    return at(pool, (at_y - 1) % 2 * 2 + (at_x - 1) % 2, step % outputs);
+    const std::size_t pool = pixel.first_pool + at_y / 2 * across + at_x / 2;
+    return at(pool * s.outputs + tap.output, at_y % 2 * 2 + at_x % 2);
   }
 };
 
@@ -89,8 +148,13 @@ struct WeightByChannel { ///< (channel, tap·O + output)
   static constexpr bool k_along_steps = false;
   ConvolutionShape s;
   const float* weight;
-  __device__ float operator()(std::size_t channel, std::size_t step) const {
-    return weight[(step % s.outputs * k_taps + step / s.outputs) * s.channels + channel];
+
+  __device__ const float* step(unsigned i) const {
+    const auto outputs = static_cast<unsigned>(s.outputs);
+    return weight + (i % outputs * k_taps + i / outputs) * s.channels;
+  }
+  __device__ float operator()(std::size_t channel, const float* of_step) const {
+    return of_step[channel];
   }
 };
 
@@ -147,7 +211,7 @@ int put_convolution_backward_weight(const CudaStreamHandle* stream, const Convol
   const std::size_t n = k_taps * s.channels;
   int error =
       put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
-                  UnpooledByOutput{{s.outputs, dy, chosen}}, Pixels<false>{s, x}, Store{.c = room});
+                  UnpooledByOutput{{dy, chosen}, s.outputs}, Pixels<false>{s, x}, Store{.c = room});
   if (error == 0) {
     error = put_column_sums(stream, s.parts(), n * s.outputs, Strided<true>{room, n * s.outputs},
                             accumulate, dweight);
@@ -162,8 +226,7 @@ int put_convolution_backward_input(const CudaStreamHandle* stream, const Convolu
                                    float* dx) {
   const std::size_t k = k_taps * s.outputs;
   return put_product(stream, s.images * s.height * s.width, s.channels, k, k,
-                     UnpooledAround{{s.outputs, dy, chosen}, s}, WeightByChannel{s, weight},
-                     Store{.c = dx});
+                     UnpooledAround{{dy, chosen}, s}, WeightByChannel{s, weight}, Store{.c = dx});
 }
 
 } // namespace

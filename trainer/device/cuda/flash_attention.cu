@@ -258,10 +258,8 @@ __global__ void __launch_bounds__(C::k_threads)
       if (s.is_causal && query0 + C::k_chunk <= place.warp_first) {
         continue;
       }
-      const Bf16Value* const queries =
-          room + 2 * stage * C::k_tile_values + in_tile * C::k_pitch;
-      const float* const its_lse =
-          lines + 2 * stage * C::k_tile + in_tile + 2 * place.in_group;
+      const Bf16Value* const queries = room + 2 * stage * C::k_tile_values + in_tile * C::k_pitch;
+      const float* const its_lse = lines + 2 * stage * C::k_tile + in_tile + 2 * place.in_group;
       const float* const its_inner = its_lse + C::k_tile;
       typename C::Scores p = {};
       typename C::Scores ds = {};
@@ -284,8 +282,7 @@ __global__ void __launch_bounds__(C::k_threads)
               const float its =
                   power_of_two(p[strip][j][i] * scale - (i % 2 == 0 ? lse2.x : lse2.y));
               p[strip][j][i] = its * by;
-              ds[strip][j][i] =
-                  its * (ds[strip][j][i] * by - (i % 2 == 0 ? inner2.x : inner2.y));
+              ds[strip][j][i] = its * (ds[strip][j][i] * by - (i % 2 == 0 ? inner2.x : inner2.y));
             }
           }
         }
@@ -371,10 +368,12 @@ int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& s,
                        float* room, const Heads<TypedPointer>& changes) {
   const Heads<const Bf16Value*> heads{of.query.as<Bf16Value>(), of.key.as<Bf16Value>(),
                                       of.value.as<Bf16Value>()};
-  return (s.depth == 32 ? put_backward<32> : put_backward<64>)(
-      stream, s, lengths, dropped, heads, p, context.as<Bf16Value>(), dcontext.as<Bf16Value>(),
-      room,
-      {changes.query.as<Bf16Value>(), changes.key.as<Bf16Value>(), changes.value.as<Bf16Value>()});
+  return (s.depth == 32 ? put_backward<32> : put_backward<64>)(stream, s, lengths, dropped, heads,
+                                                               p, context.as<Bf16Value>(),
+                                                               dcontext.as<Bf16Value>(), room,
+                                                               {changes.query.as<Bf16Value>(),
+                                                                changes.key.as<Bf16Value>(),
+                                                                changes.value.as<Bf16Value>()});
 }
 
 } // namespace trainer

@@ -97,8 +97,8 @@ __device__ void copy_tile(const Head<const Bf16Value>& from, int first, Bf16Valu
       const int row = i / k_pieces;
       const int column = i % k_pieces * 8;
       const bool is_there = first + row < from.length;
-      copy_behind<16>(from.at(is_there ? first + row : 0) + column,
-                      to + row * C::k_pitch + column, is_there);
+      copy_behind<16>(from.at(is_there ? first + row : 0) + column, to + row * C::k_pitch + column,
+                      is_there);
     }
   }
 }
@@ -125,11 +125,10 @@ __device__ void load_factors(const Head<const Bf16Value>& from, const Place& pla
 
 /// sums += a · rowsᵀ, along the depth, of the chunk that begins at `rows`.
 template <typename C>
-__device__ void add_by_rows(const typename C::Factors& a, const Bf16Value* rows,
-                            const Place& place, typename C::Scores& sums) {
-  const Bf16Value* const own = rows +
-                               (place.square / 2 * 8 + place.square_row) * C::k_pitch +
-                               place.square % 2 * 8;
+__device__ void add_by_rows(const typename C::Factors& a, const Bf16Value* rows, const Place& place,
+                            typename C::Scores& sums) {
+  const Bf16Value* const own =
+      rows + (place.square / 2 * 8 + place.square_row) * C::k_pitch + place.square % 2 * 8;
   DTRAIN_UNROLL
   for (int step = 0; step < C::k_depth / k_step; ++step) {
     DTRAIN_UNROLL
@@ -149,9 +148,8 @@ __device__ void add_by_rows(const typename C::Factors& a, const Bf16Value* rows,
 template <typename C>
 __device__ void add_along_rows(const typename C::Scores& scores, const Bf16Value* rows,
                                const Place& place, typename C::Out& sums) {
-  const Bf16Value* const own = rows +
-                               (place.square % 2 * 8 + place.square_row) * C::k_pitch +
-                               place.square / 2 * 8;
+  const Bf16Value* const own =
+      rows + (place.square % 2 * 8 + place.square_row) * C::k_pitch + place.square / 2 * 8;
   DTRAIN_UNROLL
   for (int step = 0; step < C::k_chunk / k_step; ++step) {
     FactorA a[C::k_strips];
@@ -244,20 +242,21 @@ class Factors {
       if constexpr (RowsAreQueries) {
         DTRAIN_UNROLL
         for (int i = 0; i < k_words; ++i) {
-          words_[strip][i] = word(s, place, row + place.group + i % 2 * 8, column0 + i / 2 * k_step);
+          words_[strip][i] =
+              word(s, place, row + place.group + i % 2 * 8, column0 + i / 2 * k_step);
         }
       } else {
         DTRAIN_UNROLL
         for (int i = 0; i < k_words; ++i) {
-          words_[strip][i] =
-              word(s, place, column0 + i / 2 * 8 + 2 * place.in_group + i % 2, row);
+          words_[strip][i] = word(s, place, column0 + i / 2 * 8 + 2 * place.in_group + i % 2, row);
         }
       }
     }
   }
   __device__ float of(int strip, int j, int i) const {
-    const unsigned bits = RowsAreQueries ? words_[strip][j / 2 * 2 + i / 2] >> (j % 2 * 8 + 2 * in_group_ + i % 2)
-                                         : words_[strip][j * 2 + i % 2] >> (group_ + i / 2 * 8);
+    const unsigned bits =
+        RowsAreQueries ? words_[strip][j / 2 * 2 + i / 2] >> (j % 2 * 8 + 2 * in_group_ + i % 2)
+                       : words_[strip][j * 2 + i % 2] >> (group_ + i / 2 * 8);
     return (bits & 1U) != 0 ? dropped_.scale : 0.0F;
   }
 

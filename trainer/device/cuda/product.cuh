@@ -1,11 +1,13 @@
 // Matrix products, of whatever is at hand a value at a time: C (m, n) = A (m, k) · B (k, n), where
-// A and B are functors of (line, step), line a row of A or a column of B, and `End` takes what
-// comes of it.
+// A and B are functors of (line, step), line a row of A or a column of B, or of what they keep of
+// both (line_of), and `End` takes what comes of it.
 //
 // A block computes a tile of 64 × 64 of C, a thread 4 × 4 of it: of each step along k a block reads
 // 2 · 64 values for 64 · 64 multiply-adds. What follows a product (bias, ReLU, pooling) is done
 // while a tile is in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
 #pragma once
+
+#include <utility>
 
 #include "trainer/device/cuda/fours.cuh"
 
@@ -39,18 +41,75 @@ struct Strided {
   }
 };
 
-/// A tile of k_side lines and k_deep steps along k to shared memory, [step][line], zeros past the
-/// ends. Neighbouring threads read what is neighbouring in memory.
+/// What `from` keeps of a line, and of a step along k, so that a value of both is quickly found:
+/// what its line() and step() return, if it has them, else their number.
 template <typename From>
-__device__ void load_tile(const From& from, std::size_t first_line, std::size_t lines,
-                          std::size_t first_step, std::size_t steps, float* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < k_side * k_deep; i += k_threads) {
-    const int line = From::k_along_steps ? i / k_deep : i % k_side;
-    const int step = From::k_along_steps ? i % k_deep : i / k_side;
-    const bool is_inside = first_line + line < lines && first_step + step < steps;
-    to[step * k_side + line] = is_inside ? from(first_line + line, first_step + step) : 0.0F;
+__device__ auto line_of(const From& from, std::size_t line) {
+  if constexpr (requires { from.line(line); }) {
+    return from.line(static_cast<unsigned>(line));
+  } else {
+    return line;
   }
 }
+template <typename From>
+__device__ auto step_of(const From& from, std::size_t step) {
+  if constexpr (requires { from.step(step); }) {
+    return from.step(static_cast<unsigned>(step));
+  } else {
+    return step;
+  }
+}
+
+/// A thread's part of tiles of k_side lines and k_deep steps along k, the same lines of each, on
+/// their way to shared memory, [step][line], zeros past the ends. Neighbouring threads read what is
+/// neighbouring in memory.
+template <typename From>
+class TileLoader {
+ public:
+  __device__ TileLoader(const From& from, std::size_t first_line, std::size_t lines) : from_(from) {
+    DTRAIN_UNROLL
+    for (int i = 0; i < k_lines; ++i) {
+      const std::size_t line = first_line + own_line() + i * k_lines_apart;
+      is_inside_[i] = line < lines;
+      lines_[i] = line_of(from, is_inside_[i] ? line : first_line);
+    }
+  }
+
+  /// Of steps [first, last).
+  __device__ void load(std::size_t first, std::size_t last, float* to) const {
+    DTRAIN_UNROLL
+    for (int k = 0; k < k_steps; ++k) {
+      const int in_tile = own_step() + k * k_steps_apart;
+      const bool is_step = first + in_tile < last;
+      const auto step = step_of(from_, is_step ? first + in_tile : first);
+      DTRAIN_UNROLL
+      for (int i = 0; i < k_lines; ++i) {
+        to[in_tile * k_side + own_line() + i * k_lines_apart] =
+            is_step && is_inside_[i] ? from_(lines_[i], step) : 0.0F;
+      }
+    }
+  }
+
+ private:
+  static constexpr int k_all = k_side * k_deep / k_threads; ///< Values a thread.
+  static constexpr int k_lines = From::k_along_steps ? k_all : 1;
+  static constexpr int k_steps = k_all / k_lines;
+  static constexpr int k_lines_apart = k_side / k_lines;
+  static constexpr int k_steps_apart = k_deep / k_steps;
+
+  __device__ static int own_line() {
+    const int own = static_cast<int>(threadIdx.x);
+    return From::k_along_steps ? own / k_deep : own % k_side;
+  }
+  __device__ static int own_step() {
+    const int own = static_cast<int>(threadIdx.x);
+    return From::k_along_steps ? own % k_deep : own / k_side;
+  }
+
+  const From& from_;
+  decltype(line_of(std::declval<const From&>(), 0)) lines_[k_lines];
+  bool is_inside_[k_lines];
+};
 
 /// A thread's 4 × 4: rows on end, columns k_across apart, so that no bank is read twice.
 using Tile = float[k_own][k_own];
@@ -65,9 +124,11 @@ __device__ void add_products(const Extent& size, const A& from_a, const B& from_
   float* const b = tiles + k_side * k_deep;
   const int y = static_cast<int>(threadIdx.x) / k_across;
   const int x = static_cast<int>(threadIdx.x) % k_across;
+  const TileLoader<A> load_a(from_a, row, size.m);
+  const TileLoader<B> load_b(from_b, column, size.n);
   for (std::size_t step = first; step < last; step += k_deep) {
-    load_tile(from_a, row, size.m, step, last, a);
-    load_tile(from_b, column, size.n, step, last, b);
+    load_a.load(step, last, a);
+    load_b.load(step, last, b);
     __syncthreads();
     for (int i = 0; i < k_deep; ++i) {
       for (int r = 0; r < k_own; ++r) {
