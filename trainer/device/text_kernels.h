@@ -72,6 +72,9 @@ struct Heads {
   Pointer query;
   Pointer key;
   Pointer value;
+  std::size_t stride = 0; ///< From a token's to the next's; 0: they lie on end.
+
+  DTRAIN_ON_BOTH std::size_t row(std::size_t width) const { return stride != 0 ? stride : width; }
 };
 
 /// Slots for masked tokens, M = B·K of them: `masked` (B, K) says which token of its row a slot is

@@ -20,13 +20,13 @@ using KeysCut = Cut<Depth, 1, 8, 64, 32>;
 /// `scale`: of the powers of two. `lse` (B, A, T): the logarithm, to base 2, of what a line's
 /// probabilities are divided by.
 template <typename C>
-__global__ void __launch_bounds__(C::k_threads)
+__global__ void __launch_bounds__(C::k_threads, C::k_blocks)
     flash_forward(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
                   Heads<const Bf16Value*> of, float* lse, Bf16Value* context) {
   DYNAMIC_SHARED(Bf16Value, room);
   const Place place = place_of<C, true>(s, lengths);
   typename C::Factors queries;
-  load_factors<C>(head(s, place, of.query), place, queries);
+  load_factors<C>(head(place, of.query, of.stride), place, queries);
   float largest[C::k_strips][2];
   float sum[C::k_strips][2];
   DTRAIN_UNROLL
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(C::k_threads)
   const int warp_end = keys_up_to(s, place, place.warp_first + C::k_rows - 1);
   const int all_see = keys_up_to(s, place, place.warp_first);
   const auto copy = [&](int key0, int stage) {
-    copy_tile<C>(head(s, place, of.key), key0, room + 2 * stage * C::k_tile_values);
-    copy_tile<C>(head(s, place, of.value), key0, room + (2 * stage + 1) * C::k_tile_values);
+    copy_tile<C>(head(place, of.key, of.stride), key0, room + 2 * stage * C::k_tile_values);
+    copy_tile<C>(head(place, of.value, of.stride), key0, room + (2 * stage + 1) * C::k_tile_values);
   };
   walk_tiles<C>(0, end, copy, [&](int key0, int stage) {
     if (key0 >= warp_end) {
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(C::k_threads)
       }
     }
   }
-  store<C>(out, share, place, head(s, place, context));
+  store<C>(out, share, place, head(place, context, s.width()));
 }
 
 /// Of a warp's rows the products of what each gave and its change, which are `changes`.
@@ -145,19 +145,19 @@ __device__ void inner_products(const Head<const Bf16Value>& context,
 
 /// inner (B, A, T): of each line the product of what it gave and its change, for flash_keys().
 template <typename C>
-__global__ void __launch_bounds__(C::k_threads)
+__global__ void __launch_bounds__(C::k_threads, C::k_blocks)
     flash_queries(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
                   Heads<const Bf16Value*> of, const Bf16Value* context, const Bf16Value* dcontext,
-                  const float* lse, float* inner, Bf16Value* dqueries) {
+                  const float* lse, float* inner, Heads<Bf16Value*> changes) {
   DYNAMIC_SHARED(Bf16Value, room);
   const Place place = place_of<C, true>(s, lengths);
   typename C::Factors queries;
-  typename C::Factors changes;
-  load_factors<C>(head(s, place, of.query), place, queries);
-  load_factors<C>(head(s, place, dcontext), place, changes);
+  typename C::Factors dout;
+  load_factors<C>(head(place, of.query, of.stride), place, queries);
+  load_factors<C>(head(place, dcontext, s.width()), place, dout);
   float its_lse[C::k_strips][2];
   float its_inner[C::k_strips][2];
-  inner_products<C>(head(s, place, context), changes, place, its_inner);
+  inner_products<C>(head(place, context, s.width()), dout, place, its_inner);
   DTRAIN_UNROLL
   for (int strip = 0; strip < C::k_strips; ++strip) {
     DTRAIN_UNROLL
@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(C::k_threads)
   const int warp_end = keys_up_to(s, place, place.warp_first + C::k_rows - 1);
   const int all_see = keys_up_to(s, place, place.warp_first);
   const auto copy = [&](int key0, int stage) {
-    copy_tile<C>(head(s, place, of.key), key0, room + 2 * stage * C::k_tile_values);
-    copy_tile<C>(head(s, place, of.value), key0, room + (2 * stage + 1) * C::k_tile_values);
+    copy_tile<C>(head(place, of.key, of.stride), key0, room + 2 * stage * C::k_tile_values);
+    copy_tile<C>(head(place, of.value, of.stride), key0, room + (2 * stage + 1) * C::k_tile_values);
   };
   walk_tiles<C>(0, end, copy, [&](int tile0, int stage) {
     for (int key0 = tile0; key0 < tile0 + C::k_tile && key0 < warp_end; key0 += C::k_chunk) {
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(C::k_threads)
       typename C::Scores p = {};
       typename C::Scores dp = {};
       add_by_rows<C>(queries, keys, place, p);
-      add_by_rows<C>(changes, keys + C::k_tile_values, place, dp);
+      add_by_rows<C>(dout, keys + C::k_tile_values, place, dp);
       if (key0 + C::k_chunk > all_see) {
         hide<C, true>(s, place, key0, p);
       }
@@ -217,30 +217,31 @@ __global__ void __launch_bounds__(C::k_threads)
   for (int strip = 0; strip < C::k_strips; ++strip) {
     by[strip][0] = by[strip][1] = scale / k_log2_e;
   }
-  store<C>(out, by, place, head(s, place, dqueries));
+  store<C>(out, by, place, head(place, changes.query, changes.stride));
 }
 
 /// Keys are the rows of its products, queries the columns.
 template <typename C>
-__global__ void __launch_bounds__(C::k_threads)
+__global__ void __launch_bounds__(C::k_threads, C::k_blocks)
     flash_keys(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
                Heads<const Bf16Value*> of, const Bf16Value* dcontext, const float* lse,
-               const float* inner, Bf16Value* dkeys, Bf16Value* dvalues) {
+               const float* inner, Heads<Bf16Value*> changes) {
   DYNAMIC_SHARED(Bf16Value, room);
   float* const lines = reinterpret_cast<float*>(room + 4 * C::k_tile_values);
   const Place place = place_of<C, false>(s, lengths);
   typename C::Factors keys;
   typename C::Factors values;
-  load_factors<C>(head(s, place, of.key), place, keys);
-  load_factors<C>(head(s, place, of.value), place, values);
+  load_factors<C>(head(place, of.key, of.stride), place, keys);
+  load_factors<C>(head(place, of.value, of.stride), place, values);
   typename C::Out out_keys = {};
   typename C::Out out_values = {};
   const int begin = place.first >= place.keys ? place.length
                     : s.is_causal             ? place.first / C::k_tile * C::k_tile
                                               : 0;
   const auto copy = [&](int query0, int stage) {
-    copy_tile<C>(head(s, place, of.query), query0, room + 2 * stage * C::k_tile_values);
-    copy_tile<C>(head(s, place, dcontext), query0, room + (2 * stage + 1) * C::k_tile_values);
+    copy_tile<C>(head(place, of.query, of.stride), query0, room + 2 * stage * C::k_tile_values);
+    copy_tile<C>(head(place, dcontext, s.width()), query0,
+                 room + (2 * stage + 1) * C::k_tile_values);
     const int own = static_cast<int>(threadIdx.x);
     if (own < 2 * C::k_tile) {
       const int query = query0 + own % C::k_tile;
@@ -304,8 +305,8 @@ __global__ void __launch_bounds__(C::k_threads)
     by[strip][0] = by[strip][1] = scale / k_log2_e;
     one[strip][0] = one[strip][1] = 1;
   }
-  store<C>(out_keys, by, place, head(s, place, dkeys));
-  store<C>(out_values, one, place, head(s, place, dvalues));
+  store<C>(out_keys, by, place, head(place, changes.key, changes.stride));
+  store<C>(out_values, one, place, head(place, changes.value, changes.stride));
 }
 
 float power_scale(const AttentionShape& s) { return k_log2_e / sqrtf(static_cast<float>(s.depth)); }
@@ -339,11 +340,17 @@ int put_backward(const CudaStreamHandle* stream, const AttentionShape& s,
   using Keys = KeysCut<Depth>;
   const int error = launch(flash_queries<Queries>, blocks_of<Queries>(s), Queries::k_threads,
                            room_of<Queries>(), stream, s, lengths, dropped, power_scale(s), of,
-                           context, dcontext, lse, inner, changes.query);
+                           context, dcontext, lse, inner, changes);
   return error != 0 ? error
                     : launch(flash_keys<Keys>, blocks_of<Keys>(s), Keys::k_threads,
                              room_of<Keys>(2), stream, s, lengths, dropped, power_scale(s), of,
-                             dcontext, lse, inner, changes.key, changes.value);
+                             dcontext, lse, inner, changes);
+}
+
+template <typename To, typename From>
+Heads<To> heads_of(const AttentionShape& s, const Heads<From>& of) {
+  return {of.query.template as<Bf16Value>(), of.key.template as<Bf16Value>(),
+          of.value.template as<Bf16Value>(), of.row(s.width())};
 }
 
 } // namespace
@@ -355,9 +362,8 @@ bool is_flash(const CudaStreamHandle* stream, const AttentionShape& s) {
 int put_flash_attention(const CudaStreamHandle* stream, const AttentionShape& s,
                         const std::int32_t* lengths, const Dropped& dropped,
                         const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context) {
-  const Heads<const Bf16Value*> heads{of.query.as<Bf16Value>(), of.key.as<Bf16Value>(),
-                                      of.value.as<Bf16Value>()};
-  return (s.depth == 32 ? put_forward<32> : put_forward<64>)(stream, s, lengths, dropped, heads, p,
+  return (s.depth == 32 ? put_forward<32> : put_forward<64>)(stream, s, lengths, dropped,
+                                                             heads_of<const Bf16Value*>(s, of), p,
                                                              context.as<Bf16Value>());
 }
 
@@ -366,14 +372,11 @@ int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& s,
                        const Heads<ConstTypedPointer>& of, const float* p,
                        const ConstTypedPointer& context, const ConstTypedPointer& dcontext,
                        float* room, const Heads<TypedPointer>& changes) {
-  const Heads<const Bf16Value*> heads{of.query.as<Bf16Value>(), of.key.as<Bf16Value>(),
-                                      of.value.as<Bf16Value>()};
-  return (s.depth == 32 ? put_backward<32> : put_backward<64>)(stream, s, lengths, dropped, heads,
-                                                               p, context.as<Bf16Value>(),
+  return (s.depth == 32 ? put_backward<32> : put_backward<64>)(stream, s, lengths, dropped,
+                                                               heads_of<const Bf16Value*>(s, of), p,
+                                                               context.as<Bf16Value>(),
                                                                dcontext.as<Bf16Value>(), room,
-                                                               {changes.query.as<Bf16Value>(),
-                                                                changes.key.as<Bf16Value>(),
-                                                                changes.value.as<Bf16Value>()});
+                                                               heads_of<Bf16Value*>(s, changes));
 }
 
 } // namespace trainer

@@ -14,14 +14,16 @@ namespace {
 constexpr int k_step = 16; ///< Of a product, and the rows of a strip.
 
 /// How a kernel is cut up: a warp has `Strips` strips of rows, a block `Warps` warps. They meet
-/// tiles of `Tile` other tokens, `Chunk` of them at a time.
-template <int Depth_, int Strips_, int Warps_, int Tile_, int Chunk_>
+/// tiles of `Tile` other tokens, `Chunk` of them at a time. A multiprocessor has registers for
+/// `Blocks` blocks at least.
+template <int Depth_, int Strips_, int Warps_, int Tile_, int Chunk_, int Blocks_ = 1>
 struct Cut {
   static constexpr int k_depth = Depth_;
   static constexpr int k_strips = Strips_;
   static constexpr int k_threads = Warps_ * k_warp_lanes;
   static constexpr int k_rows = Strips_ * k_step; ///< Of a warp.
   static constexpr int k_lines = Warps_ * k_rows; ///< Of a block.
+  static constexpr int k_blocks = Blocks_;
   static constexpr int k_tile = Tile_;
   static constexpr int k_chunk = Chunk_;
   /// Of a tile in shared memory, from row to row, so that eight rows' 16 bytes lie in all banks.
@@ -45,16 +47,17 @@ struct Head {
 
 /// What a block is of.
 struct Place {
-  std::size_t line; ///< The first of its head, in (B, A, T).
-  std::size_t at;   ///< Of its head in (N, H).
-  int length;       ///< T
-  int keys;         ///< That are seen by queries of this row.
-  int first;        ///< Its own first query or key.
-  int warp_first;   ///< That of this thread's warp.
-  int group;        ///< Of four lanes, which have a row, and the one eight below it,
-  int in_group;     ///< and which of them this thread is.
-  int square_row;   ///< Which row it names, of which
-  int square;       ///< square of four.
+  std::size_t line;   ///< The first of its head, in (B, A, T).
+  std::size_t token;  ///< The first of its row, of N,
+  std::size_t column; ///< and of its head in H.
+  int length;         ///< T
+  int keys;           ///< That are seen by queries of this row.
+  int first;          ///< Its own first query or key.
+  int warp_first;     ///< That of this thread's warp.
+  int group;          ///< Of four lanes, which have a row, and the one eight below it,
+  int in_group;       ///< and which of them this thread is.
+  int square_row;     ///< Which row it names, of which
+  int square;         ///< square of four.
 };
 
 /// `IsLastFirst`: blocks of the last lines begin, which have most to do where a query sees no key
@@ -70,7 +73,8 @@ __device__ Place place_of(const AttentionShape& s, const std::int32_t* lengths) 
   const int first = static_cast<int>(IsLastFirst ? tiles - 1 - tile : tile) * C::k_lines;
   const std::int32_t length = lengths[row];
   return {matrix * s.length,
-          row * s.length * s.width() + matrix % s.heads * s.depth,
+          row * s.length,
+          matrix % s.heads * s.depth,
           static_cast<int>(s.length),
           length < 1 ? 1 : length,
           first,
@@ -81,9 +85,10 @@ __device__ Place place_of(const AttentionShape& s, const std::int32_t* lengths) 
           lane / 8};
 }
 
+/// Of values that lie `stride` apart from token to token.
 template <typename Value>
-__device__ Head<Value> head(const AttentionShape& s, const Place& place, Value* all) {
-  return {all + place.at, s.width(), static_cast<int>(s.length)};
+__device__ Head<Value> head(const Place& place, Value* all, std::size_t stride) {
+  return {all + place.token * stride + place.column, stride, place.length};
 }
 
 /// A tile on its way to shared memory, zeros behind the last token.
