@@ -65,12 +65,12 @@ struct StoreLines {
   float* c;
   std::size_t stride;
 
-  __device__ void operator()(const Tile& sum, std::size_t row, std::size_t column,
-                             const Extent& size) const {
-    for (int r = 0; r < k_own; ++r) {
-      for (int own = 0; own < k_own; ++own) {
-        if (row + r < size.m && column + own * k_across < size.n) {
-          c[(row + r) * stride + column + own * k_across] = sum[r][own];
+  __device__ void operator()(const Tile& sum, const TilePlace& place, const Extent& size) const {
+    for (int r = 0; r < k_own_rows; ++r) {
+      for (int own = 0; own < k_own_columns; ++own) {
+        const std::size_t column = place.column + own * place.apart;
+        if (place.row + r < size.m && column < size.n) {
+          c[(place.row + r) * stride + column] = sum[r][own];
         }
       }
     }
@@ -86,24 +86,24 @@ struct HeadTile {
 };
 
 __device__ inline HeadTile head_tile(const Extent& size, std::size_t heads) {
-  const std::size_t down = (size.m + k_side - 1) / k_side;
+  const std::size_t down = (size.m + Square::k_rows - 1) / Square::k_rows;
   const std::size_t matrix = blockIdx.x / down;
-  return {matrix / heads, matrix % heads, blockIdx.x % down * k_side,
-          std::size_t{blockIdx.y} * k_side};
+  return {matrix / heads, matrix % heads, blockIdx.x % down * Square::k_rows,
+          std::size_t{blockIdx.y} * Square::k_columns};
 }
 
 template <typename A, typename B>
 __device__ void compute_tile(const Extent& size, const HeadTile& tile, const A& a, const B& b,
                              const StoreLines& end, float* room) {
   Tile sum = {};
-  add_products(size, a, b, tile.first_line, tile.first_column, 0, size.k, room, sum);
-  const int own = static_cast<int>(threadIdx.x);
-  end(sum, tile.first_line + own / k_across * k_own, tile.first_column + own % k_across, size);
+  const TilePlace place =
+      multiply_tile<Square>(size, a, b, tile.first_line, tile.first_column, 0, size.k, room, sum);
+  end(sum, place, size);
 }
 
 /// c = a · b of each head, or of transposes: a's lines are along steps or across, and so are b's.
 template <bool AlongA, bool AlongB>
-__global__ void __launch_bounds__(k_threads)
+__global__ void __launch_bounds__(k_product_threads)
     heads_kernel(Extent size, std::size_t heads, OfHeads<const float> a, OfHeads<const float> b,
                  OfHeads<float> c) {
   DYNAMIC_SHARED(float, room);
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(k_threads)
 
 /// c = dropped p · b, or of p's transpose.
 template <bool Along>
-__global__ void __launch_bounds__(k_threads)
+__global__ void __launch_bounds__(k_product_threads)
     dropped_heads_kernel(Extent size, AttentionShape s, Dropped dropped, OfHeads<const float> p,
                          OfHeads<const float> b, OfHeads<float> c) {
   DYNAMIC_SHARED(float, room);
@@ -130,23 +130,24 @@ __global__ void __launch_bounds__(k_threads)
 }
 
 dim3 head_grid(const AttentionShape& s, const Extent& size) {
-  return {static_cast<unsigned>(s.rows * s.heads) * tiles_of(size.m), tiles_of(size.n), 1};
+  return {static_cast<unsigned>(s.rows * s.heads) * tiles_of(size.m, Square::k_rows),
+          tiles_of(size.n, Square::k_columns), 1};
 }
 
 template <bool AlongA, bool AlongB>
 int put_heads(const CudaStreamHandle* stream, const AttentionShape& s, const Extent& size,
               const OfHeads<const float>& a, const OfHeads<const float>& b,
               const OfHeads<float>& c) {
-  return launch(heads_kernel<AlongA, AlongB>, head_grid(s, size), k_threads, k_tile_room, stream,
-                size, s.heads, a, b, c);
+  return launch(heads_kernel<AlongA, AlongB>, head_grid(s, size), k_product_threads, Square::k_room,
+                stream, size, s.heads, a, b, c);
 }
 
 template <bool Along>
 int put_dropped_heads(const CudaStreamHandle* stream, const AttentionShape& s,
                       const Dropped& dropped, const float* p, const float* b, float* c) {
   const Extent size{s.length, s.depth, s.length, s.length};
-  return launch(dropped_heads_kernel<Along>, head_grid(s, size), k_threads, k_tile_room, stream,
-                size, s, dropped, squares(s, p), strips(s, b), strips(s, c));
+  return launch(dropped_heads_kernel<Along>, head_grid(s, size), k_product_threads, Square::k_room,
+                stream, size, s, dropped, squares(s, p), strips(s, b), strips(s, c));
 }
 
 /// A warp a line: p = softmax(p · scale) over the row's first tokens, 0 behind them. 8 bytes a

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::size_t k_taps = 9;
 constexpr std::uint8_t k_none_chosen = 4;
-static_assert(k_own == 4, "a thread's rows are a pool");
+constexpr int k_pool = 4; ///< Pixels.
+static_assert(k_own_rows % k_pool == 0, "a thread's rows are whole pools");
 
 /// The pixels (row, tap·C + channel) that a pool's pixel `row` is made of; 0 around the image.
 template <bool AlongSteps>
@@ -169,49 +170,114 @@ struct Pooled {
   }
 };
 
-/// A thread's rows are the four of a pool. A NaN is kept.
+/// A thread's rows are pools, four each. A NaN is kept.
 struct Pool {
   const float* bias;
   float* y;
   std::uint8_t* chosen;
 
-  __device__ void operator()(const Tile& sum, std::size_t row, std::size_t column,
-                             const Extent& size) const {
-    for (int own = 0; own < k_own; ++own) {
-      const std::size_t output = column + own * k_across;
-      if (row >= size.m || output >= size.n) {
-        continue;
-      }
-      float best = sum[0][own];
-      std::uint8_t which = 0;
-      for (int i = 1; i < k_own; ++i) {
-        if (!(sum[i][own] <= best) && !isnan(best)) {
-          best = sum[i][own];
-          which = static_cast<std::uint8_t>(i);
+  __device__ void operator()(const Tile& sum, const TilePlace& place, const Extent& size) const {
+    DTRAIN_UNROLL
+    for (int first = 0; first < k_own_rows; first += k_pool) {
+      DTRAIN_UNROLL
+      for (int own = 0; own < k_own_columns; ++own) {
+        const std::size_t row = place.row + first;
+        const std::size_t output = place.column + own * place.apart;
+        if (row >= size.m || output >= size.n) {
+          continue;
         }
+        float best = sum[first][own];
+        std::uint8_t which = 0;
+        DTRAIN_UNROLL
+        for (int i = 1; i < k_pool; ++i) {
+          if (!(sum[first + i][own] <= best) && !isnan(best)) {
+            best = sum[first + i][own];
+            which = static_cast<std::uint8_t>(i);
+          }
+        }
+        best += bias[output];
+        const bool dies = best <= 0;
+        y[row / k_pool * size.n + output] = dies ? 0.0F : best;
+        chosen[row / k_pool * size.n + output] = dies ? k_none_chosen : which;
       }
-      best += bias[output];
-      const bool dies = best <= 0;
-      y[row / 4 * size.n + output] = dies ? 0.0F : best;
-      chosen[row / 4 * size.n + output] = dies ? k_none_chosen : which;
     }
   }
 };
 
+/// Of few channels, a block for each and each part: a lane has an output, a warp every k_warps-th
+/// pool, of which one pixel counts. Of a pool 5 bytes an output are read, and 9 values of x.
+__global__ void __launch_bounds__(k_threads)
+    weight_of_few_channels(ConvolutionShape s, const float* x, const float* dy,
+                           const std::uint8_t* chosen, float* to) {
+  DYNAMIC_SHARED(float, room); // Of each warp, tap and lane.
+  const std::size_t lane = threadIdx.x % k_warp_lanes;
+  const unsigned warp = threadIdx.x / k_warp_lanes;
+  const std::size_t channel = blockIdx.y;
+  const auto pools = static_cast<unsigned>(s.pools());
+  const auto across = static_cast<unsigned>(s.width / 2);
+  const std::size_t all = s.images * pools;
+  const std::size_t first = std::size_t{blockIdx.x} * (k_pixels_a_part / k_pool);
+  const std::size_t last = first + k_pixels_a_part / k_pool;
+  for (std::size_t output = lane; output < s.outputs + lane; output += k_warp_lanes) {
+    float sums[k_taps] = {};
+    const bool is_output = output < s.outputs;
+    for (std::size_t pool = first + warp; is_output && pool < all && pool < last; pool += k_warps) {
+      const unsigned which = chosen[pool * s.outputs + output];
+      const float change = which == k_none_chosen ? 0.0F : dy[pool * s.outputs + output];
+      const unsigned in_image = static_cast<unsigned>(pool) % pools;
+      const unsigned at_y = in_image / across * 2 + (which / 2 & 1);
+      const unsigned at_x = in_image % across * 2 + which % 2;
+      const float* const image = x + pool / pools * (s.height * s.width * s.channels) + channel;
+      DTRAIN_UNROLL
+      for (unsigned tap = 0; tap < k_taps; ++tap) {
+        const unsigned row = at_y + tap / 3 - 1;
+        const unsigned column = at_x + tap % 3 - 1;
+        const bool is_inside = row < s.height && column < s.width;
+        sums[tap] += is_inside ? change * image[(row * s.width + column) * s.channels] : 0.0F;
+      }
+    }
+    for (unsigned tap = 0; tap < k_taps; ++tap) {
+      room[(warp * k_taps + tap) * k_warp_lanes + lane] = sums[tap];
+    }
+    __syncthreads();
+    for (unsigned tap = warp; is_output && tap < k_taps; tap += k_warps) {
+      float sum = 0;
+      for (unsigned other = 0; other < k_warps; ++other) {
+        sum += room[(other * k_taps + tap) * k_warp_lanes + lane];
+      }
+      to[((blockIdx.x * s.outputs + output) * k_taps + tap) * s.channels + channel] = sum;
+    }
+    __syncthreads();
+  }
+}
+
+template <typename A, typename B, typename End>
+int put_by_width(const CudaStreamHandle* stream, std::size_t m, std::size_t n, std::size_t k,
+                 const A& a, const B& b, const End& end) {
+  return n <= Narrow::k_columns ? put_product<Narrow>(stream, m, n, k, k, a, b, end)
+                                : put_product<Square>(stream, m, n, k, k, a, b, end);
+}
+
 int put_convolution(const CudaStreamHandle* stream, const ConvolutionShape& s, const float* x,
                     const float* weight, const float* bias, float* y, std::uint8_t* chosen) {
   const std::size_t k = k_taps * s.channels;
-  return put_product(stream, s.pooled_pixels(), s.outputs, k, k, Pixels<true>{s, x},
-                     Strided<true>{weight, k}, Pool{bias, y, chosen});
+  return put_by_width(stream, s.pooled_pixels(), s.outputs, k, Pixels<true>{s, x},
+                      Strided<true>{weight, k}, Pool{bias, y, chosen});
 }
 
 int put_convolution_backward_weight(const CudaStreamHandle* stream, const ConvolutionShape& s,
                                     const float* x, const float* dy, const std::uint8_t* chosen,
                                     bool accumulate, float* room, float* dweight, float* dbias) {
+  constexpr std::size_t k_few = 4;
   const std::size_t n = k_taps * s.channels;
   int error =
-      put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
-                  UnpooledByOutput{{dy, chosen}, s.outputs}, Pixels<false>{s, x}, Store{.c = room});
+      s.channels <= k_few
+          ? launch(weight_of_few_channels,
+                   dim3(static_cast<unsigned>(s.parts()), static_cast<unsigned>(s.channels)),
+                   k_threads, k_taps * k_threads * sizeof(float), stream, s, x, dy, chosen, room)
+          : put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
+                        UnpooledByOutput{{dy, chosen}, s.outputs}, Pixels<false>{s, x},
+                        Store{.c = room});
   if (error == 0) {
     error = put_column_sums(stream, s.parts(), n * s.outputs, Strided<true>{room, n * s.outputs},
                             accumulate, dweight);
@@ -225,8 +291,8 @@ int put_convolution_backward_input(const CudaStreamHandle* stream, const Convolu
                                    const float* dy, const std::uint8_t* chosen, const float* weight,
                                    float* dx) {
   const std::size_t k = k_taps * s.outputs;
-  return put_product(stream, s.images * s.height * s.width, s.channels, k, k,
-                     UnpooledAround{{dy, chosen}, s}, WeightByChannel{s, weight}, Store{.c = dx});
+  return put_by_width(stream, s.images * s.height * s.width, s.channels, k,
+                      UnpooledAround{{dy, chosen}, s}, WeightByChannel{s, weight}, Store{.c = dx});
 }
 
 } // namespace

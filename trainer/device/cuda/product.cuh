@@ -2,9 +2,9 @@
 // A and B are functors of (line, step), line a row of A or a column of B, or of what they keep of
 // both (line_of), and `End` takes what comes of it.
 //
-// A block computes a tile of 64 × 64 of C, a thread 4 × 4 of it: of each step along k a block reads
-// 2 · 64 values for 64 · 64 multiply-adds. What follows a product (bias, ReLU, pooling) is done
-// while a tile is in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
+// A block computes a tile of 64 × 64 of C, or of 128 × 32, a thread 8 × 4 of it, while what the
+// next steps along k take is on its way to registers. What follows a product (bias, ReLU, pooling)
+// is done while a tile is in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
 #pragma once
 
 #include <utility>
@@ -14,11 +14,21 @@
 namespace trainer {
 namespace {
 
-constexpr int k_side = 64; ///< Of a block's tile,
-constexpr int k_deep = 16; ///< and so many steps along k in shared memory;
-constexpr int k_own = 4;   ///< of a thread's.
-constexpr int k_across = k_side / k_own;
-static_assert(k_across * k_across == k_threads);
+constexpr int k_product_threads = 128; ///< Of a block,
+constexpr int k_own_rows = 8;          ///< of whose tile each has so many rows
+constexpr int k_own_columns = 4;       ///< and columns;
+constexpr int k_deep = 16;             ///< and so many steps along k are in shared memory.
+
+/// A block's tile, for products as wide as that or much wider.
+template <int Columns>
+struct Tiling {
+  static constexpr int k_columns = Columns;
+  static constexpr int k_rows = k_product_threads * k_own_rows * k_own_columns / Columns;
+  static constexpr int k_across = Columns / k_own_columns; ///< Threads.
+  static constexpr std::size_t k_room = (k_rows + Columns) * k_deep * sizeof(float);
+};
+using Square = Tiling<64>;
+using Narrow = Tiling<32>;
 
 /// How large a product is. A block takes `split` steps along k, and as many blocks as that takes
 /// share a tile.
@@ -60,10 +70,10 @@ __device__ auto step_of(const From& from, std::size_t step) {
   }
 }
 
-/// A thread's part of tiles of k_side lines and k_deep steps along k, the same lines of each, on
+/// A thread's part of tiles of so many lines and k_deep steps along k, the same lines of each, on
 /// their way to shared memory, [step][line], zeros past the ends. Neighbouring threads read what is
 /// neighbouring in memory.
-template <typename From>
+template <typename From, int Lines>
 class TileLoader {
  public:
   __device__ TileLoader(const From& from, std::size_t first_line, std::size_t lines) : from_(from) {
@@ -76,89 +86,118 @@ class TileLoader {
   }
 
   /// Of steps [first, last).
-  __device__ void load(std::size_t first, std::size_t last, float* to) const {
+  __device__ void fetch(std::size_t first, std::size_t last) {
     DTRAIN_UNROLL
     for (int k = 0; k < k_steps; ++k) {
-      const int in_tile = own_step() + k * k_steps_apart;
-      const bool is_step = first + in_tile < last;
-      const auto step = step_of(from_, is_step ? first + in_tile : first);
+      const std::size_t at = first + own_step() + k * k_steps_apart;
+      const auto step = step_of(from_, at < last ? at : first);
       DTRAIN_UNROLL
       for (int i = 0; i < k_lines; ++i) {
-        to[in_tile * k_side + own_line() + i * k_lines_apart] =
-            is_step && is_inside_[i] ? from_(lines_[i], step) : 0.0F;
+        values_[k][i] = at < last && is_inside_[i] ? from_(lines_[i], step) : 0.0F;
+      }
+    }
+  }
+  __device__ void put(float* to) const {
+    DTRAIN_UNROLL
+    for (int k = 0; k < k_steps; ++k) {
+      DTRAIN_UNROLL
+      for (int i = 0; i < k_lines; ++i) {
+        to[(own_step() + k * k_steps_apart) * Lines + own_line() + i * k_lines_apart] =
+            values_[k][i];
       }
     }
   }
 
  private:
-  static constexpr int k_all = k_side * k_deep / k_threads; ///< Values a thread.
-  static constexpr int k_lines = From::k_along_steps ? k_all : 1;
-  static constexpr int k_steps = k_all / k_lines;
-  static constexpr int k_lines_apart = k_side / k_lines;
-  static constexpr int k_steps_apart = k_deep / k_steps;
+  static constexpr int k_all = Lines * k_deep / k_product_threads; ///< Values a thread.
+  static constexpr int k_steps_at_once = From::k_along_steps ? k_deep : k_product_threads / Lines;
+  static constexpr int k_steps = k_deep / k_steps_at_once;
+  static constexpr int k_lines = k_all / k_steps;
+  static constexpr int k_steps_apart = k_steps_at_once;
+  static constexpr int k_lines_apart = Lines / k_lines;
 
   __device__ static int own_line() {
     const int own = static_cast<int>(threadIdx.x);
-    return From::k_along_steps ? own / k_deep : own % k_side;
+    return From::k_along_steps ? own / k_deep : own % Lines;
   }
   __device__ static int own_step() {
     const int own = static_cast<int>(threadIdx.x);
-    return From::k_along_steps ? own % k_deep : own / k_side;
+    return From::k_along_steps ? own % k_deep : own / Lines;
   }
 
   const From& from_;
   decltype(line_of(std::declval<const From&>(), 0)) lines_[k_lines];
   bool is_inside_[k_lines];
+  float values_[k_steps][k_lines];
 };
 
-/// A thread's 4 × 4: rows on end, columns k_across apart, so that no bank is read twice.
-using Tile = float[k_own][k_own];
+/// A thread's: rows on end, columns as far apart as there are threads across, so that no bank is
+/// read twice.
+using Tile = float[k_own_rows][k_own_columns];
 
-/// sum += the products of a block's tile, which begins at `row` and `column` of C, along steps
-/// [first, last). `tiles`: 2 · k_side · k_deep floats that the block shares.
-template <typename A, typename B>
-__device__ void add_products(const Extent& size, const A& from_a, const B& from_b, std::size_t row,
-                             std::size_t column, std::size_t first, std::size_t last, float* tiles,
-                             Tile& sum) {
+/// Where a thread's part of a tile begins in C, and how far apart its columns are.
+struct TilePlace {
+  std::size_t row;
+  std::size_t column;
+  int apart;
+};
+
+/// sum = the products of a block's tile, which begins at `row` and `column` of C, along steps
+/// [first, last). `tiles`: T::k_room bytes that the block shares.
+template <typename T, typename A, typename B>
+__device__ TilePlace multiply_tile(const Extent& size, const A& from_a, const B& from_b,
+                                   std::size_t row, std::size_t column, std::size_t first,
+                                   std::size_t last, float* tiles, Tile& sum) {
   float* const a = tiles;
-  float* const b = tiles + k_side * k_deep;
-  const int y = static_cast<int>(threadIdx.x) / k_across;
-  const int x = static_cast<int>(threadIdx.x) % k_across;
-  const TileLoader<A> load_a(from_a, row, size.m);
-  const TileLoader<B> load_b(from_b, column, size.n);
+  float* const b = tiles + T::k_rows * k_deep;
+  const int y = static_cast<int>(threadIdx.x) / T::k_across;
+  const int x = static_cast<int>(threadIdx.x) % T::k_across;
+  TileLoader<A, T::k_rows> load_a(from_a, row, size.m);
+  TileLoader<B, T::k_columns> load_b(from_b, column, size.n);
+  load_a.fetch(first, last);
+  load_b.fetch(first, last);
   for (std::size_t step = first; step < last; step += k_deep) {
-    load_a.load(step, last, a);
-    load_b.load(step, last, b);
+    load_a.put(a);
+    load_b.put(b);
     __syncthreads();
+    if (step + k_deep < last) {
+      load_a.fetch(step + k_deep, last);
+      load_b.fetch(step + k_deep, last);
+    }
+    DTRAIN_UNROLL
     for (int i = 0; i < k_deep; ++i) {
-      for (int r = 0; r < k_own; ++r) {
-        for (int c = 0; c < k_own; ++c) {
-          sum[r][c] += a[i * k_side + y * k_own + r] * b[i * k_side + x + c * k_across];
+      const auto left = load<k_own_rows / 2>(a + i * T::k_rows + y * k_own_rows);
+      const auto right = load<k_own_rows / 2>(a + i * T::k_rows + y * k_own_rows + k_own_rows / 2);
+      DTRAIN_UNROLL
+      for (int c = 0; c < k_own_columns; ++c) {
+        const float of_b = b[i * T::k_columns + x + c * T::k_across];
+        DTRAIN_UNROLL
+        for (int r = 0; r < k_own_rows / 2; ++r) {
+          sum[r][c] += left.at[r] * of_b;
+          sum[r + k_own_rows / 2][c] += right.at[r] * of_b;
         }
       }
     }
     __syncthreads();
   }
+  return {row + y * k_own_rows, column + x, T::k_across};
 }
 
-constexpr std::size_t k_tile_room = 2 * k_side * k_deep * sizeof(float);
-
-inline unsigned tiles_of(std::size_t all, std::size_t each = k_side) {
+inline unsigned tiles_of(std::size_t all, std::size_t each) {
   return static_cast<unsigned>((all + each - 1) / each);
 }
 
-template <typename A, typename B, typename End>
-__global__ void __launch_bounds__(k_threads)
+template <typename T, typename A, typename B, typename End>
+__global__ void __launch_bounds__(k_product_threads)
     product_kernel(Extent size, A from_a, B from_b, End end) {
   DYNAMIC_SHARED(float, tiles);
-  const std::size_t row = std::size_t{blockIdx.x} * k_side;
-  const std::size_t column = std::size_t{blockIdx.y} * k_side;
   const std::size_t first = std::size_t{blockIdx.z} * size.split;
   const std::size_t last = first + size.split < size.k ? first + size.split : size.k;
   Tile sum = {};
-  add_products(size, from_a, from_b, row, column, first, last, tiles, sum);
-  const int own = static_cast<int>(threadIdx.x);
-  end(sum, row + own / k_across * k_own, column + own % k_across, size);
+  const TilePlace place =
+      multiply_tile<T>(size, from_a, from_b, std::size_t{blockIdx.x} * T::k_rows,
+                       std::size_t{blockIdx.y} * T::k_columns, first, last, tiles, sum);
+  end(sum, place, size);
 }
 
 /// Φ(x), of the normal distribution.
@@ -234,13 +273,14 @@ struct Store {
   Ending ending = {};
   std::size_t row_size = 0; ///< From a row of C to the next; 0: n.
 
-  __device__ void operator()(const Tile& sum, std::size_t row, std::size_t column,
-                             const Extent& size) const {
+  __device__ void operator()(const Tile& sum, const TilePlace& place, const Extent& size) const {
     float* const to = c + blockIdx.z * size.m * size.n;
-    for (int r = 0; r < k_own; ++r) {
-      for (int own = 0; own < k_own; ++own) {
-        const std::size_t at_row = row + r;
-        const std::size_t at_column = column + own * k_across;
+    DTRAIN_UNROLL
+    for (int r = 0; r < k_own_rows; ++r) {
+      DTRAIN_UNROLL
+      for (int own = 0; own < k_own_columns; ++own) {
+        const std::size_t at_row = place.row + r;
+        const std::size_t at_column = place.column + own * place.apart;
         if (at_row >= size.m || at_column >= size.n) {
           continue;
         }
@@ -252,11 +292,12 @@ struct Store {
   }
 };
 
-template <typename A, typename B, typename End>
+template <typename T = Square, typename A, typename B, typename End>
 int put_product(const CudaStreamHandle* stream, std::size_t m, std::size_t n, std::size_t k,
                 std::size_t split, const A& a, const B& b, const End& end) {
-  return launch(product_kernel<A, B, End>, dim3(tiles_of(m), tiles_of(n), tiles_of(k, split)),
-                k_threads, k_tile_room, stream, Extent{m, n, k, split}, a, b, end);
+  return launch(product_kernel<T, A, B, End>,
+                dim3(tiles_of(m, T::k_rows), tiles_of(n, T::k_columns), tiles_of(k, split)),
+                k_product_threads, T::k_room, stream, Extent{m, n, k, split}, a, b, end);
 }
 
 constexpr std::size_t k_column_blocks = 768; ///< Of 132 multiprocessors, 6 each, in one wave;
