@@ -27,17 +27,35 @@ DTRAIN_ON_BOTH inline float bits_float(std::uint32_t bits) {
 
 struct Bf16 {
   DTRAIN_ON_BOTH static std::uint16_t narrow(float value) {
+#ifdef __CUDA_ARCH__ // One instruction there.
+    std::uint16_t half = 0;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+#else
     const auto bits = float_bits(value);
     if ((bits & k_float_size) > k_float_infinity) {
       return static_cast<std::uint16_t>((bits >> 16) | 0x40); // A NaN stays one.
     }
     return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+#endif
   }
 
   DTRAIN_ON_BOTH static float widen(std::uint16_t half) {
     return bits_float(static_cast<std::uint32_t>(half) << 16);
   }
 };
+
+/// A value in memory, of which one computes as a float32.
+struct Bf16Value {
+  std::uint16_t bits = 0;
+
+  Bf16Value() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): rounded as it is stored.
+  DTRAIN_ON_BOTH Bf16Value(float value) : bits(Bf16::narrow(value)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  DTRAIN_ON_BOTH operator float() const { return Bf16::widen(bits); }
+};
+static_assert(sizeof(Bf16Value) == 2);
 
 struct Fp16 {
   static constexpr std::uint32_t k_largest = 0x477fe000;      ///< 65504 as float32.
