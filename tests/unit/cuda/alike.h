@@ -13,6 +13,40 @@ namespace trainer::test {
 
 using Values = std::vector<float>;
 
+/// `values` on a device, in what it keeps activations in.
+class Activations {
+ public:
+  Activations(Device& device, const Values& values)
+      : floats_(device, device.activation_type() == DType::f32 ? values : Values{}),
+        halves_(device, device.activation_type() == DType::f32
+                            ? std::vector<Bf16Value>{}
+                            : std::vector<Bf16Value>(values.begin(), values.end())),
+        type_(device.activation_type()) {}
+  TypedPointer pointer() {
+    return type_ == DType::f32 ? TypedPointer(floats_.data()) : TypedPointer(halves_.data(), type_);
+  }
+  Values read() {
+    if (type_ == DType::f32) {
+      return floats_.read();
+    }
+    const std::vector<Bf16Value> halves = halves_.read();
+    return {halves.begin(), halves.end()};
+  }
+
+ private:
+  On<float> floats_;
+  On<Bf16Value> halves_;
+  DType type_;
+};
+
+/// Rounded to bf16.
+inline Values rounded(Values values) {
+  for (float& value : values) {
+    value = Bf16Value(value);
+  }
+  return values;
+}
+
 /// What `work` leaves of `arrays` on a device: given the device and where they lie.
 template <typename Work>
 std::vector<Values> on_device(Device& device, const std::vector<Values>& arrays, const Work& work) {
@@ -30,13 +64,8 @@ std::vector<Values> on_device(Device& device, const std::vector<Values>& arrays,
 }
 
 /// `tolerance`: of each value, and of its size.
-template <typename Work>
-void check_alike(const std::vector<Values>& arrays, double tolerance, const Work& work) {
-  CpuDevice cpu(portable_kernels());
-  const auto made_gpu = make_gpu();
-  CudaDevice& gpu = *made_gpu;
-  const auto expected = on_device(cpu, arrays, work);
-  const auto found = on_device(gpu, arrays, work);
+inline void check_near(const std::vector<Values>& found, const std::vector<Values>& expected,
+                       double tolerance) {
   for (std::size_t array = 0; array < expected.size(); ++array) {
     for (std::size_t i = 0; i < expected[array].size(); ++i) {
       const double difference = std::abs(double{found[array][i]} - double{expected[array][i]});
@@ -47,6 +76,15 @@ void check_alike(const std::vector<Values>& arrays, double tolerance, const Work
       }
     }
   }
+}
+
+template <typename Work>
+void check_alike(const std::vector<Values>& arrays, double tolerance, const Work& work) {
+  CpuDevice cpu(portable_kernels());
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
+  const auto expected = on_device(cpu, arrays, work);
+  check_near(on_device(gpu, arrays, work), expected, tolerance);
 }
 
 } // namespace trainer::test

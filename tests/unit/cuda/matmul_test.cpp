@@ -31,6 +31,21 @@ TEST_CASE("a product of what is rounded to 16 bits on a GPU is float64's but for
   }
 }
 
+TEST_CASE(
+    "a product of bf16 on a GPU is float64's but for its rounding, with cuBLASLt and without") {
+  const auto check = [] {
+    const auto gpu = make_gpu();
+    gpu->multiply_in(DType::bf16);
+    for (const MatmulTypes& types : {MatmulTypes{.a = DType::bf16, .c = DType::bf16}, // By weights,
+                                     MatmulTypes{.a = DType::bf16, .b = DType::bf16}}) { // of them.
+      check_all_matmuls(*gpu, true, types);
+    }
+  };
+  check();
+  const WithBlas with_blas;
+  check();
+}
+
 TEST_CASE("what is rounded for a product is rounded again once it has changed") {
   const WithBlas with_blas;
   const auto gpu = make_gpu();

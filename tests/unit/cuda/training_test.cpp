@@ -333,6 +333,33 @@ TEST_CASE("a GPU trains BERT to the CPU's loss, dropout included") {
   }
 }
 
+TEST_CASE(
+    "a GPU trains BERT and GPT-2 in bf16 to nearly float32's loss, with cuBLASLt and without") {
+  for (const bool has_blas : {false, true}) {
+    if (has_blas) {
+      setenv("DTRAIN_FAKE_BLAS", "1", 1);
+    }
+    for (const char* name : {"bert", "gpt2"}) {
+      CAPTURE(name);
+      const Task task = on_text(name);
+      const auto train = [&](DType type) {
+        const auto gpu = make_gpu();
+        gpu->multiply_in(type);
+        const StepOptions options{.buckets = 0, .rows_at_once = 4, .clip_norm = 0.5};
+        return train_alone(*gpu, options,
+                           {.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.5}, task);
+      };
+      const Trained found = train(DType::bf16);
+      const Trained expected = train(DType::f32);
+      CHECK(found.score.count == expected.score.count);
+      CHECK(found.score.loss == doctest::Approx(expected.score.loss).epsilon(2e-3));
+      CHECK(found.score.loss != expected.score.loss);
+      CHECK(found.held_out.loss == doctest::Approx(expected.held_out.loss).epsilon(5e-3));
+    }
+    unsetenv("DTRAIN_FAKE_BLAS");
+  }
+}
+
 #ifndef DTRAIN_ON_GPU
 TEST_CASE("a GPU that trained gives all back") {
   const std::size_t before = cuda_on_cpu::live();

@@ -9,15 +9,24 @@
 namespace trainer {
 namespace {
 
-/// A head of a row of tokens: what it reads and writes lies in rows of H, its own lines on end.
+/// A head's part of a row's tokens, (T, D), which are `stride` apart.
+template <typename Value>
+struct Strip {
+  Value* first;
+  std::size_t stride;
+};
+
+/// A head of a row of tokens.
 class Head {
  public:
   Head(const CpuKernels& kernels, const AttentionShape& shape, std::size_t row, std::size_t head)
-      : kernels_(kernels), shape_(shape),
-        at_(row * shape.length * shape.width() + head * shape.depth),
+      : kernels_(kernels), shape_(shape), row_(row), head_(head),
         number_(row * shape.heads + head) {}
 
-  std::size_t at() const { return at_; } ///< In what is (N, H).
+  template <typename Value>
+  Strip<Value> strip(Value* all, std::size_t stride) const {
+    return {all + row_ * shape_.length * stride + head_ * shape_.depth, stride};
+  }
   std::size_t square() const { return number_ * shape_.length * shape_.length; }
   Dropped of(const Dropped& dropped) const {
     return {dropped.keep == nullptr
@@ -27,36 +36,38 @@ class Head {
   }
 
   /// to (T, T) = a (T, D) · bᵀ
-  void pairs(const float* a, const float* b, float* to) const {
+  void pairs(const Strip<const float>& a, const Strip<const float>& b, float* to) const {
     multiply(kernels_, {.m = shape_.length,
                         .n = shape_.length,
                         .k = shape_.depth,
                         .b_is_turned = true,
                         .is_rounded = true,
-                        .a = a,
-                        .b = b,
+                        .a = a.first,
+                        .b = b.first,
                         .c = to,
-                        .a_row = shape_.width(),
-                        .b_row = shape_.width()});
+                        .a_row = a.stride,
+                        .b_row = b.stride});
   }
   /// to (T, D) = a (T, T), or its transpose, · b
-  void sums(const float* a, bool is_turned, const float* b, float* to) const {
+  void sums(const float* a, bool is_turned, const Strip<const float>& b,
+            const Strip<float>& to) const {
     multiply(kernels_, {.m = shape_.length,
                         .n = shape_.depth,
                         .k = shape_.length,
                         .a_is_turned = is_turned,
                         .is_rounded = true,
                         .a = a,
-                        .b = b,
-                        .c = to,
-                        .b_row = shape_.width(),
-                        .c_row = shape_.width()});
+                        .b = b.first,
+                        .c = to.first,
+                        .b_row = b.stride,
+                        .c_row = to.stride});
   }
 
  private:
   const CpuKernels& kernels_;
   const AttentionShape& shape_;
-  std::size_t at_;
+  std::size_t row_;
+  std::size_t head_;
   std::size_t number_;
 };
 
@@ -91,16 +102,18 @@ void for_slots(const MaskedShape& s, const std::int32_t* masked, const Each& eac
 } // namespace
 
 void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t* lengths,
-                    const Dropped& dropped, const Heads<const float>& of, float* p,
+                    const Dropped& dropped, const Heads<const float*>& of, float* p,
                     float* context) {
   float* const kept = dropped_lines(s, dropped);
+  const std::size_t stride = of.row(s.width());
   for_heads(stream, s, [&](std::size_t row, const Head& head) {
     float* const x = p + head.square();
-    head.pairs(of.query + head.at(), of.key + head.at(), x);
+    head.pairs(head.strip(of.query, stride), head.strip(of.key, stride), x);
     CpuStream::kernels_of(stream).attention.softmax(
         lines_of(s, static_cast<std::size_t>(std::max(lengths[row], 1))), head.of(dropped), x,
         kept);
-    head.sums(kept == nullptr ? x : kept, false, of.value + head.at(), context + head.at());
+    head.sums(kept == nullptr ? x : kept, false, head.strip(of.value, stride),
+              head.strip(context, s.width()));
   });
 }
 
@@ -108,18 +121,21 @@ void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t*
 // ds = (dp - Σ p·dp)·p·scale, dq = ds·k and dk = dsᵀ·q.
 void text_attention_backward(Stream& stream, const AttentionShape& s,
                              const std::int32_t* /*lengths*/, const Dropped& dropped,
-                             const Heads<const float>& of, const float* p, const float* /*context*/,
-                             const float* dcontext, float* room, const Heads<float>& changes) {
+                             const Heads<const float*>& of, const float* p,
+                             const float* /*context*/, const float* dcontext, float* room,
+                             const Heads<float*>& changes) {
   float* const kept = dropped_lines(s, dropped);
+  const std::size_t stride = of.row(s.width());
+  const std::size_t to_stride = changes.row(s.width());
   for_heads(stream, s, [&](std::size_t /*row*/, const Head& head) {
-    const std::size_t at = head.at();
+    const Strip<const float> dstrip = head.strip(dcontext, s.width());
     const float* const x = p + head.square();
-    head.pairs(dcontext + at, of.value + at, room);
+    head.pairs(dstrip, head.strip(of.value, stride), room);
     CpuStream::kernels_of(stream).attention.softmax_backward(lines_of(s, s.length),
                                                              head.of(dropped), x, room, kept);
-    head.sums(room, false, of.key + at, changes.query + at);
-    head.sums(kept == nullptr ? x : kept, true, dcontext + at, changes.value + at);
-    head.sums(room, true, of.query + at, changes.key + at);
+    head.sums(room, false, head.strip(of.key, stride), head.strip(changes.query, to_stride));
+    head.sums(kept == nullptr ? x : kept, true, dstrip, head.strip(changes.value, to_stride));
+    head.sums(room, true, head.strip(of.query, stride), head.strip(changes.key, to_stride));
   });
 }
 

@@ -277,7 +277,7 @@ int put_convolution_backward_weight(const CudaStreamHandle* stream, const Convol
                    k_threads, k_taps * k_threads * sizeof(float), stream, s, x, dy, chosen, room)
           : put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
                         UnpooledByOutput{{dy, chosen}, s.outputs}, Pixels<false>{s, x},
-                        Store{.c = room});
+                        Store<float>{.c = room});
   if (error == 0) {
     error = put_column_sums(stream, s.parts(), n * s.outputs, Strided<true>{room, n * s.outputs},
                             accumulate, dweight);
@@ -292,7 +292,8 @@ int put_convolution_backward_input(const CudaStreamHandle* stream, const Convolu
                                    float* dx) {
   const std::size_t k = k_taps * s.outputs;
   return put_by_width(stream, s.images * s.height * s.width, s.channels, k,
-                      UnpooledAround{{dy, chosen}, s}, WeightByChannel{s, weight}, Store{.c = dx});
+                      UnpooledAround{{dy, chosen}, s}, WeightByChannel{s, weight},
+                      Store<float>{.c = dx});
 }
 
 } // namespace
