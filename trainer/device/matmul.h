@@ -4,10 +4,13 @@
 
 #include <cstddef>
 
+#include "trainer/device/typed_pointer.h"
+
 namespace trainer {
 
-/// C (m, n) = A (m, k) · B (k, n), of float32, all row-major; none of m, n and k is 0. What is
-/// (m, n) beside C has its rows where C has them.
+/// C (m, n) = A (m, k) · B (k, n), all row-major; none of m, n and k is 0. What is (m, n) beside C
+/// has its rows where C has them, and C's type; a bias and its gradient are of float32. Sums are in
+/// float32 whatever the types.
 struct Matmul {
   /// What follows it, before C is written. `with` is read, `beside` written.
   enum class Epilogue : int {
@@ -27,15 +30,16 @@ struct Matmul {
   std::size_t k;
   bool a_is_turned = false; ///< In memory A is (k, m),
   bool b_is_turned = false; ///< and B (n, k).
-  bool is_rounded = false;  ///< A and B, to what Device::multiply_in() says.
+  /// What is float32 of A and B, to what Device::multiply_in() says.
+  bool is_rounded = false;
   Epilogue epilogue = Epilogue::none;
   /// C += A · B, and so what bias_gradient writes; of none and bias_gradient alone.
   bool accumulate = false;
-  const float* a = nullptr;
-  const float* b = nullptr;
-  float* c = nullptr;
-  const float* with = nullptr;
-  float* beside = nullptr;
+  ConstTypedPointer a = {};
+  ConstTypedPointer b = {};
+  TypedPointer c = {};
+  ConstTypedPointer with = {};
+  TypedPointer beside = {};
 
   // From a row to the next, of A and B as they are in memory; 0: they lie on end.
   std::size_t a_row = 0;
@@ -48,14 +52,14 @@ struct Matmul {
   std::size_t c_batch = 0;
 
   /// Number `i` of the batch, alone and with no stride 0.
-  constexpr Matmul one(std::size_t i) const {
+  Matmul one(std::size_t i) const {
     Matmul s = *this;
     s.a_row = a_row != 0 ? a_row : a_is_turned ? m : k;
     s.b_row = b_row != 0 ? b_row : b_is_turned ? k : n;
     s.c_row = c_row != 0 ? c_row : n;
-    s.a += i * a_batch;
-    s.b += i * b_batch;
-    s.c += i * c_batch;
+    s.a = s.a + i * a_batch;
+    s.b = s.b + i * b_batch;
+    s.c = s.c + i * c_batch;
     s.batch = 1;
     return s;
   }
@@ -68,9 +72,9 @@ struct DenseShape {
   std::size_t inputs;
   std::size_t outputs;
 
-  constexpr Matmul forward(const float* x, const float* weight, const float* bias, float* y,
-                           Matmul::Epilogue epilogue = Matmul::Epilogue::bias,
-                           float* beside = nullptr) const {
+  constexpr Matmul forward(ConstTypedPointer x, const float* weight, const float* bias,
+                           TypedPointer y, Matmul::Epilogue epilogue = Matmul::Epilogue::bias,
+                           TypedPointer beside = {}) const {
     return {.m = rows,
             .n = outputs,
             .k = inputs,
@@ -84,8 +88,8 @@ struct DenseShape {
             .beside = beside};
   }
   /// dweight = dyᵀ · x, and dbias = the sum of dy's rows, null: none; or += with `accumulate`.
-  constexpr Matmul backward_weight(const float* x, const float* dy, bool accumulate, float* dweight,
-                                   float* dbias) const {
+  constexpr Matmul backward_weight(ConstTypedPointer x, ConstTypedPointer dy, bool accumulate,
+                                   float* dweight, float* dbias) const {
     return {.m = outputs,
             .n = inputs,
             .k = rows,
@@ -99,8 +103,8 @@ struct DenseShape {
             .beside = dbias};
   }
   /// dx = dy · weight, or +=.
-  constexpr Matmul backward_input(const float* dy, const float* weight, bool accumulate,
-                                  float* dx) const {
+  constexpr Matmul backward_input(ConstTypedPointer dy, const float* weight, bool accumulate,
+                                  TypedPointer dx) const {
     return {.m = rows,
             .n = inputs,
             .k = outputs,
@@ -111,8 +115,9 @@ struct DenseShape {
             .c = dx};
   }
   /// Of what was before an activation: `epilogue` is its gradient, of u (B, I).
-  constexpr Matmul backward_input(const float* dy, const float* weight, Matmul::Epilogue epilogue,
-                                  const float* u, float* dx) const {
+  constexpr Matmul backward_input(ConstTypedPointer dy, const float* weight,
+                                  Matmul::Epilogue epilogue, ConstTypedPointer u,
+                                  TypedPointer dx) const {
     Matmul product = backward_input(dy, weight, false, dx);
     product.epilogue = epilogue;
     product.with = u;

@@ -1,5 +1,6 @@
 // What models of text compute beside products (matmul.h) and LayerKernels (kernels.h), all
-// row-major and without gaps.
+// row-major and without gaps. Activations and their gradients are typed pointers, and all of a call
+// are of one type; they are computed with in float32.
 //
 // Letters: B rows of T tokens, N = B·T; H wide, in A heads of D = H / A each; V words in the
 // vocabulary; K masked tokens of a row at most. Sums are added up in an order that is always the
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/device/typed_pointer.h"
 #include "trainer/on_both.h"
 
 namespace trainer {
@@ -66,11 +68,11 @@ struct AttentionShape {
 };
 
 /// Queries, keys and values, or their gradients, (N, H) each.
-template <typename Value>
+template <typename Pointer>
 struct Heads {
-  Value* query;
-  Value* key;
-  Value* value;
+  Pointer query;
+  Pointer key;
+  Pointer value;
 };
 
 /// Slots for masked tokens, M = B·K of them: `masked` (B, K) says which token of its row a slot is
@@ -80,62 +82,67 @@ struct MaskedShape {
   std::size_t length;      ///< T
   std::size_t most_masked; ///< K
   std::size_t width;       ///< H, or V of logits
+  std::size_t row = 0;     ///< Of logits, from a slot's to the next's; 0: they lie on end.
 
+  DTRAIN_ON_BOTH constexpr std::size_t row_size() const { return row == 0 ? width : row; }
   DTRAIN_ON_BOTH constexpr std::size_t slots() const { return rows * most_masked; }
 };
 
 struct TextKernels {
   void (*keep_bits)(Stream&, const KeepBits& which, std::size_t words, std::uint16_t* to);
   /// Of n values, a multiple of 16: to = dropped x, which may be its own memory.
-  void (*drop)(Stream&, std::size_t n, const Dropped& dropped, const float* x, float* to);
+  void (*drop)(Stream&, std::size_t n, const Dropped& dropped, ConstTypedPointer x,
+               TypedPointer to);
   /// x = dropped x + residual
-  void (*drop_and_add)(Stream&, std::size_t n, const Dropped& dropped, const float* residual,
-                       float* x);
+  void (*drop_and_add)(Stream&, std::size_t n, const Dropped& dropped, ConstTypedPointer residual,
+                       TypedPointer x);
 
   /// to (N, H) = the row of words (V, H) that ids (N) say, which are below V, + type (H) +
   /// positions (T, H). Without types `type` is null, and so is `dtype`.
   void (*embed)(Stream&, const TextShape& shape, const std::int32_t* ids, const float* words,
-                const float* type, const float* positions, float* to);
+                const float* type, const float* positions, TypedPointer to);
   /// dwords (V, H), dtype (H) and dpositions (T, H) += the rows of dy (N, H) that are theirs.
-  void (*embed_backward)(Stream&, const TextShape& shape, const std::int32_t* ids, const float* dy,
-                         float* dwords, float* dtype, float* dpositions);
+  void (*embed_backward)(Stream&, const TextShape& shape, const std::int32_t* ids,
+                         ConstTypedPointer dy, float* dwords, float* dtype, float* dpositions);
 
   /// y = (x - mean) / sqrt(variance + epsilon) · gain + shift, of each row; `moments` (rows, 2)
   /// become mean and 1 / sqrt(variance + epsilon).
-  void (*norm)(Stream&, const NormShape& shape, const float* x, const float* gain,
-               const float* shift, float* y, float* moments);
+  void (*norm)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* gain,
+               const float* shift, TypedPointer y, float* moments);
   /// dy becomes dx; dgain and dshift are written over, or added to with `accumulate`.
-  void (*norm_backward)(Stream&, const NormShape& shape, const float* x, const float* moments,
-                        const float* gain, bool accumulate, float* dy, float* dgain, float* dshift);
+  void (*norm_backward)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* moments,
+                        const float* gain, bool accumulate, TypedPointer dy, float* dgain,
+                        float* dshift);
 
   /// Of n values that gelu was of (Matmul::Epilogue::gelu_bias): dy becomes dx.
-  void (*gelu_backward)(Stream&, std::size_t n, const float* x, float* dy);
+  void (*gelu_backward)(Stream&, std::size_t n, ConstTypedPointer x, TypedPointer dy);
 
   /// context (N, H) = dropped p · values, p = softmax(queries · keysᵀ / √D) of each head over the
   /// first `lengths` (B) tokens of the row, at least one, and with `is_causal` over those up to its
   /// own; of the others 0. `p` (B, A, T, T) is kept for backward: before it is dropped, or what a
   /// device needs to make it again.
   void (*attention)(Stream&, const AttentionShape& shape, const std::int32_t* lengths,
-                    const Dropped& dropped, const Heads<const float>& of, float* p, float* context);
+                    const Dropped& dropped, const Heads<ConstTypedPointer>& of, float* p,
+                    TypedPointer context);
   /// From dcontext (N, H), of the same; in `room` (B, A, T, T) it is done.
   void (*attention_backward)(Stream&, const AttentionShape& shape, const std::int32_t* lengths,
-                             const Dropped& dropped, const Heads<const float>& of, const float* p,
-                             const float* context, const float* dcontext, float* room,
-                             const Heads<float>& changes);
+                             const Dropped& dropped, const Heads<ConstTypedPointer>& of,
+                             const float* p, ConstTypedPointer context, ConstTypedPointer dcontext,
+                             float* room, const Heads<TypedPointer>& changes);
 
   /// to (M, H) = the rows of x (N, H) that the slots are of; 0 where a slot has none.
   void (*gather_masked)(Stream&, const MaskedShape& shape, const std::int32_t* masked,
-                        const float* x, float* to);
+                        ConstTypedPointer x, TypedPointer to);
   /// The other way: writes those rows of to (N, H), and no others.
   void (*scatter_masked)(Stream&, const MaskedShape& shape, const std::int32_t* masked,
-                         const float* from, float* to);
+                         ConstTypedPointer from, TypedPointer to);
   /// logits (M, V) become their gradient, (softmax - onehot) · weight, with a weight of
   /// `*scale` / how many are masked of the row, or with null are used up; 0 where a slot has no
   /// token. Adds to
   /// `*score` a sample each slot that has one, right where no word's logit is larger than that of
   /// `targets` (M).
   void (*masked_cross_entropy)(Stream&, const MaskedShape& shape, const std::int32_t* masked,
-                               const std::int32_t* targets, const float* scale, float* logits,
+                               const std::int32_t* targets, const float* scale, TypedPointer logits,
                                Score* score);
 };
 

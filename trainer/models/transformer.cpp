@@ -97,7 +97,7 @@ class Transformer final : public LanguageModel {
 
   std::vector<float> logits(const Batch& batch, ParameterOwner& owner) override {
     const std::span<const std::int32_t> masked = batch[field::masked];
-    const float* const found = forward(pass_of(batch, false, false), batch, owner);
+    const ConstTypedPointer found = forward(pass_of(batch, false, false), batch, owner);
     std::vector<std::int32_t> places(masked.size());
     context_.stream.copy(masked.data(), places.data(), masked.size_bytes());
     std::vector<float> all;
@@ -105,8 +105,7 @@ class Transformer final : public LanguageModel {
       if (places[slot] >= 0) {
         const std::size_t first = all.size();
         all.resize(first + options_.vocabulary);
-        context_.stream.copy(found + slot * options_.vocabulary, all.data() + first,
-                             options_.vocabulary * sizeof(float));
+        copy_logits(found + slot * head_.logits_row(), std::span(all).subspan(first));
       }
     }
     return all;
@@ -117,19 +116,19 @@ class Transformer final : public LanguageModel {
     const TextPass pass = pass_of(batch, true, accumulate);
     forward(pass, batch, owner);
     head_.score(pass, batch, scale, to);
-    head_.backward(of_head_, embedding_->words(of_embedding_), pass, batch, change_.data());
+    head_.backward(of_head_, embedding_->words(of_embedding_), pass, batch, change_);
     finish(owner, head_.unit());
     for (std::size_t i = layers_.size(); i-- > 0;) {
       TransformerLayer& layer = *layers_[i];
       const UnitMemory memory = owner.need(layer.unit());
-      const float* const x = inputs_[i];
+      const ConstTypedPointer x = inputs_[i];
       if (options_.recompute && i + 1 < layers_.size()) { // The last one's are still there.
         layer.forward(memory, pass, x);
       }
-      layer.backward(memory, pass, x, change_.data(), scratch_, owner);
+      layer.backward(memory, pass, x, change_, scratch_, owner);
       owner.done(layer.unit());
     }
-    embedding_->backward(of_embedding_, pass, batch[field::ids].data(), change_.data());
+    embedding_->backward(of_embedding_, pass, batch[field::ids].data(), change_);
     finish(owner, embedding_->unit());
   }
 
@@ -167,12 +166,12 @@ class Transformer final : public LanguageModel {
     std::shared_ptr<LayerRoom> room;
     for (const auto& layer : layers_) {
       if (room == nullptr || !options_.recompute) {
-        room = std::make_shared<LayerRoom>(context_.device, plan_.layer, rows, length);
+        room = std::make_shared<LayerRoom>(context_, plan_.layer, rows, length);
       }
       layer->make_room(rows, length, room);
     }
-    change_ = context_.device.allocate(rows * length * plan_.layer.width, DType::f32);
-    scratch_ = LayerScratch(context_.device, plan_.layer, rows, length);
+    change_ = context_.activations(rows * length * plan_.layer.width);
+    scratch_ = LayerScratch(context_, plan_.layer, rows, length);
   }
 
   /// Of a batch, for which there is room then. Throws UsageError where its rows are too long, and
@@ -210,10 +209,21 @@ class Transformer final : public LanguageModel {
     }
   }
 
+  /// A slot's, as float32.
+  void copy_logits(ConstTypedPointer from, std::span<float> to) const {
+    if (from.type == DType::f32) {
+      context_.stream.copy(from.memory, to.data(), to.size_bytes());
+      return;
+    }
+    std::vector<Bf16Value> rounded(to.size());
+    context_.stream.copy(from.memory, rounded.data(), rounded.size() * sizeof(Bf16Value));
+    std::copy(rounded.begin(), rounded.end(), to.begin());
+  }
+
   /// The logits. The embedding is needed to the end: its words are the head's decoder.
-  const float* forward(const TextPass& pass, const Batch& batch, ParameterOwner& owner) {
+  ConstTypedPointer forward(const TextPass& pass, const Batch& batch, ParameterOwner& owner) {
     of_embedding_ = owner.need(embedding_->unit());
-    const float* x = embedding_->forward(of_embedding_, pass, batch[field::ids].data());
+    ConstTypedPointer x = embedding_->forward(of_embedding_, pass, batch[field::ids].data());
     inputs_.clear();
     for (const auto& layer : layers_) {
       inputs_.push_back(x);
@@ -233,8 +243,8 @@ class Transformer final : public LanguageModel {
   std::optional<TextEmbedding> embedding_;
   UnitMemory of_head_; ///< While a pass lasts.
   UnitMemory of_embedding_;
-  std::vector<const float*> inputs_; ///< Of the layers, (N, H) each.
-  Buffer change_{0};                 ///< (N, H): the gradient on its way down.
+  std::vector<ConstTypedPointer> inputs_; ///< Of the layers, (N, H) each.
+  Buffer change_{0};                      ///< (N, H): the gradient on its way down.
   LayerScratch scratch_;
   // What there is room for.
   std::size_t rows_ = 0;

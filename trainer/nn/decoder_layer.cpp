@@ -26,7 +26,8 @@ class DecoderLayer final : public TransformerLayer {
     norm2_.initialize(arena);
   }
 
-  const float* forward(const UnitMemory& memory, const TextPass& pass, const float* x) override {
+  ConstTypedPointer forward(const UnitMemory& memory, const TextPass& pass,
+                            ConstTypedPointer x) override {
     const TextKernels& text = context_->text;
     Stream& stream = context_->stream;
     const LayerRoom& room = *room_;
@@ -34,58 +35,55 @@ class DecoderLayer final : public TransformerLayer {
     const std::size_t wide = n * shape_.width;
     draw(pass);
 
-    norm1_.forward(memory, n, x, room.wide.data(), room.moments1.data());
+    norm1_.forward(memory, n, x, room.wide, room.moments1.data());
     const std::array<const Buffer*, 3> parts = {&room.query, &room.key, &room.value};
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      head_part(i).forward(memory, n, room.wide.data(), parts[i]->data());
+      head_part(i).forward(memory, n, room.wide, *parts[i]);
     }
     text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(),
-                   {room.query.data(), room.key.data(), room.value.data()},
-                   room.probabilities.data(), room.context.data());
-    mix_.forward(memory, n, room.context.data(), room.sum1.data());
-    text.drop_and_add(stream, wide, drop1_.drawn(), x, room.sum1.data());
-    norm2_.forward(memory, n, room.sum1.data(), room.a.data(), room.moments2.data());
-    in_.forward_gelu(memory, n, room.a.data(), room.u.data(), room.g.data(),
-                     Epilogue::gelu_tanh_bias);
-    out_.forward(memory, n, room.g.data(), y_.data());
-    text.drop_and_add(stream, wide, drop2_.drawn(), room.sum1.data(), y_.data());
-    return y_.data();
+                   {room.query, room.key, room.value}, room.probabilities.data(), room.context);
+    mix_.forward(memory, n, room.context, room.sum1);
+    text.drop_and_add(stream, wide, drop1_.drawn(), x, room.sum1);
+    norm2_.forward(memory, n, room.sum1, room.a, room.moments2.data());
+    in_.forward_gelu(memory, n, room.a, room.u, room.g, Epilogue::gelu_tanh_bias);
+    out_.forward(memory, n, room.g, y_);
+    text.drop_and_add(stream, wide, drop2_.drawn(), room.sum1, y_);
+    return y_;
   }
 
-  void backward(const UnitMemory& memory, const TextPass& pass, const float* x, float* change,
-                const LayerScratch& scratch, ParameterOwner& owner) override {
+  void backward(const UnitMemory& memory, const TextPass& pass, ConstTypedPointer x,
+                TypedPointer change, const LayerScratch& scratch, ParameterOwner& owner) override {
     const TextKernels& text = context_->text;
     Stream& stream = context_->stream;
     const LayerRoom& room = *room_;
     const bool more = pass.accumulate;
     const std::size_t n = pass.tokens();
     const std::size_t wide = n * shape_.width;
-    float* const inner = scratch.inner.data();
-    float* const branch = scratch.wide2.data();
+    const TypedPointer inner = scratch.inner;
+    const TypedPointer branch = scratch.wide2;
 
-    const float* dy = dropped(drop2_, wide, change, scratch.wide.data());
-    out_.backward_weight(memory, n, room.g.data(), dy, more);
+    ConstTypedPointer dy = dropped(drop2_, wide, change, scratch.wide);
+    out_.backward_weight(memory, n, room.g, dy, more);
     finish(out_.last(), owner);
-    out_.backward_gelu(memory, n, dy, room.u.data(), inner, Epilogue::dgelu_tanh);
-    in_.backward_weight(memory, n, room.a.data(), inner, more);
+    out_.backward_gelu(memory, n, dy, room.u, inner, Epilogue::dgelu_tanh);
+    in_.backward_weight(memory, n, room.a, inner, more);
     finish(in_.last(), owner);
     in_.backward_input(memory, n, inner, false, branch);
-    norm2_.backward(memory, n, room.sum1.data(), room.moments2.data(), more, branch);
+    norm2_.backward(memory, n, room.sum1, room.moments2.data(), more, branch);
     text.drop_and_add(stream, wide, {}, branch, change);
 
-    dy = dropped(drop1_, wide, change, scratch.wide.data());
-    mix_.backward_weight(memory, n, room.context.data(), dy, more);
+    dy = dropped(drop1_, wide, change, scratch.wide);
+    mix_.backward_weight(memory, n, room.context, dy, more);
     finish(mix_.last(), owner);
     mix_.backward_input(memory, n, dy, false, branch);
     text.attention_backward(stream, attention(pass), pass.lengths, drop0_.drawn(),
-                            {room.query.data(), room.key.data(), room.value.data()},
-                            room.probabilities.data(), room.context.data(), branch,
-                            scratch.squares.data(),
-                            {scratch.query.data(), scratch.key.data(), scratch.value.data()});
+                            {room.query, room.key, room.value}, room.probabilities.data(),
+                            room.context, branch, scratch.squares.data(),
+                            {scratch.query, scratch.key, scratch.value});
     const std::array<const Buffer*, 3> parts = {&scratch.query, &scratch.key, &scratch.value};
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      head_part(i).backward_weight(memory, n, room.wide.data(), parts[i]->data(), more);
-      head_part(i).backward_input(memory, n, parts[i]->data(), i > 0, branch);
+      head_part(i).backward_weight(memory, n, room.wide, *parts[i], more);
+      head_part(i).backward_input(memory, n, *parts[i], i > 0, branch);
     }
     finish(heads_.last(), owner);
     norm1_.backward(memory, n, x, room.moments1.data(), more, branch);

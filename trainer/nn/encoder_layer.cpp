@@ -25,7 +25,8 @@ class EncoderLayer final : public TransformerLayer {
     norm2_.initialize(arena);
   }
 
-  const float* forward(const UnitMemory& memory, const TextPass& pass, const float* x) override {
+  ConstTypedPointer forward(const UnitMemory& memory, const TextPass& pass,
+                            ConstTypedPointer x) override {
     const TextKernels& text = context_->text;
     Stream& stream = context_->stream;
     const LayerRoom& room = *room_;
@@ -33,56 +34,54 @@ class EncoderLayer final : public TransformerLayer {
     const std::size_t wide = n * shape_.width;
     draw(pass);
 
-    query_.forward(memory, n, x, room.query.data());
-    key_.forward(memory, n, x, room.key.data());
-    value_.forward(memory, n, x, room.value.data());
+    query_.forward(memory, n, x, room.query);
+    key_.forward(memory, n, x, room.key);
+    value_.forward(memory, n, x, room.value);
     text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(),
-                   {room.query.data(), room.key.data(), room.value.data()},
-                   room.probabilities.data(), room.context.data());
-    mix_.forward(memory, n, room.context.data(), room.sum1.data());
-    text.drop_and_add(stream, wide, drop1_.drawn(), x, room.sum1.data());
-    norm1_.forward(memory, n, room.sum1.data(), room.a.data(), room.moments1.data());
-    in_.forward_gelu(memory, n, room.a.data(), room.u.data(), room.g.data());
-    out_.forward(memory, n, room.g.data(), room.wide.data());
-    text.drop_and_add(stream, wide, drop2_.drawn(), room.a.data(), room.wide.data());
-    norm2_.forward(memory, n, room.wide.data(), y_.data(), room.moments2.data());
-    return y_.data();
+                   {room.query, room.key, room.value}, room.probabilities.data(), room.context);
+    mix_.forward(memory, n, room.context, room.sum1);
+    text.drop_and_add(stream, wide, drop1_.drawn(), x, room.sum1);
+    norm1_.forward(memory, n, room.sum1, room.a, room.moments1.data());
+    in_.forward_gelu(memory, n, room.a, room.u, room.g);
+    out_.forward(memory, n, room.g, room.wide);
+    text.drop_and_add(stream, wide, drop2_.drawn(), room.a, room.wide);
+    norm2_.forward(memory, n, room.wide, y_, room.moments2.data());
+    return y_;
   }
 
-  void backward(const UnitMemory& memory, const TextPass& pass, const float* x, float* change,
-                const LayerScratch& scratch, ParameterOwner& owner) override {
+  void backward(const UnitMemory& memory, const TextPass& pass, ConstTypedPointer x,
+                TypedPointer change, const LayerScratch& scratch, ParameterOwner& owner) override {
     const TextKernels& text = context_->text;
     Stream& stream = context_->stream;
     const LayerRoom& room = *room_;
     const bool more = pass.accumulate;
     const std::size_t n = pass.tokens();
     const std::size_t wide = n * shape_.width;
-    float* const inner = scratch.inner.data();
+    const TypedPointer inner = scratch.inner;
 
-    norm2_.backward(memory, n, room.wide.data(), room.moments2.data(), more, change);
-    const float* dy = dropped(drop2_, wide, change, scratch.wide.data());
-    out_.backward_weight(memory, n, room.g.data(), dy, more);
+    norm2_.backward(memory, n, room.wide, room.moments2.data(), more, change);
+    ConstTypedPointer dy = dropped(drop2_, wide, change, scratch.wide);
+    out_.backward_weight(memory, n, room.g, dy, more);
     finish(out_.last(), owner);
-    out_.backward_gelu(memory, n, dy, room.u.data(), inner);
-    in_.backward_weight(memory, n, room.a.data(), inner, more);
+    out_.backward_gelu(memory, n, dy, room.u, inner);
+    in_.backward_weight(memory, n, room.a, inner, more);
     finish(in_.last(), owner);
     in_.backward_input(memory, n, inner, true, change);
 
-    norm1_.backward(memory, n, room.sum1.data(), room.moments1.data(), more, change);
-    dy = dropped(drop1_, wide, change, scratch.wide.data());
-    mix_.backward_weight(memory, n, room.context.data(), dy, more);
+    norm1_.backward(memory, n, room.sum1, room.moments1.data(), more, change);
+    dy = dropped(drop1_, wide, change, scratch.wide);
+    mix_.backward_weight(memory, n, room.context, dy, more);
     finish(mix_.last(), owner);
-    mix_.backward_input(memory, n, dy, false, scratch.wide2.data());
+    mix_.backward_input(memory, n, dy, false, scratch.wide2);
     text.attention_backward(stream, attention(pass), pass.lengths, drop0_.drawn(),
-                            {room.query.data(), room.key.data(), room.value.data()},
-                            room.probabilities.data(), room.context.data(), scratch.wide2.data(),
-                            scratch.squares.data(),
-                            {scratch.query.data(), scratch.key.data(), scratch.value.data()});
+                            {room.query, room.key, room.value}, room.probabilities.data(),
+                            room.context, scratch.wide2, scratch.squares.data(),
+                            {scratch.query, scratch.key, scratch.value});
     const std::array<std::pair<const Linear*, const Buffer*>, 3> parts = {
         {{&value_, &scratch.value}, {&key_, &scratch.key}, {&query_, &scratch.query}}};
     for (const auto& [part, of_part] : parts) {
-      part->backward_weight(memory, n, x, of_part->data(), more);
-      part->backward_input(memory, n, of_part->data(), true, change);
+      part->backward_weight(memory, n, x, *of_part, more);
+      part->backward_input(memory, n, *of_part, true, change);
       finish(part->last(), owner);
     }
   }

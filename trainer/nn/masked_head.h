@@ -35,51 +35,64 @@ class MaskedHead {
 
   void make_room(std::size_t slots) {
     for (Buffer* wide : {&picked_, &h_, &change_}) {
-      *wide = context_->device.allocate(slots * width_, DType::f32);
+      *wide = context_->activations(slots * width_);
     }
     for (Buffer* of_dense : {&u_, &g_}) {
-      *of_dense = context_->device.allocate(dense_ ? slots * width_ : 0, DType::f32);
+      *of_dense = context_->activations(dense_ ? slots * width_ : 0);
     }
     moments_ = context_->device.allocate(slots * 2, DType::f32);
-    logits_ = context_->device.allocate(slots * vocabulary_, DType::f32);
+    logits_ = context_->activations(slots * logits_row());
   }
 
-  /// Of x (N, H): the logits (M, V). `memory`: of its unit; `words`: of the words' rows (V, H).
-  const float* forward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
-                       const Batch& batch, const float* x) {
+  /// From a slot's logits to the next's: each begin at 16 bytes where they are of 16 bits, as
+  /// products by tensor cores want it.
+  std::size_t logits_row() const {
+    constexpr std::size_t k_together = 8;
+    return context_->device.activation_type() == DType::f32
+               ? vocabulary_
+               : (vocabulary_ + k_together - 1) / k_together * k_together;
+  }
+
+  /// Of x (N, H): the logits (M, V), logits_row() apart. `memory`: of its unit; `words`: of the
+  /// words' rows (V, H).
+  ConstTypedPointer forward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
+                            const Batch& batch, ConstTypedPointer x) {
     const std::size_t slots = pass.rows * batch[field::Name::masked].width;
     if (slots == 0) {
-      return nullptr;
+      return {};
     }
     context_->text.gather_masked(context_->stream, shape(pass, batch, width_),
-                                 batch[field::masked].data(), x, picked_.data());
+                                 batch[field::masked].data(), x, picked_);
     if (dense_) {
-      dense_->forward_gelu(memory, slots, picked_.data(), u_.data(), g_.data());
+      dense_->forward_gelu(memory, slots, picked_, u_, g_);
     }
-    norm_.forward(memory, slots, of_norm(), h_.data(), moments_.data());
-    context_->multiply(decoder(slots).forward(
-        h_.data(), words.weights, bias_ ? memory.weights + *bias_ : nullptr, logits_.data(),
-        bias_ ? Matmul::Epilogue::bias : Matmul::Epilogue::none));
-    return logits_.data();
+    norm_.forward(memory, slots, of_norm(), h_, moments_.data());
+    Matmul product =
+        decoder(slots).forward(h_, words.weights, bias_ ? memory.weights + *bias_ : nullptr,
+                               logits_, bias_ ? Matmul::Epilogue::bias : Matmul::Epilogue::none);
+    product.c_row = logits_row();
+    context_->multiply(product);
+    return logits_;
   }
 
   /// Of the logits before, which become their gradient, times `*scale`; null: of no use.
   void score(const TextPass& pass, const Batch& batch, const float* scale, Score* to) const {
     if (batch[field::Name::masked].width > 0) {
-      context_->text.masked_cross_entropy(context_->stream, shape(pass, batch, vocabulary_),
-                                          batch[field::masked].data(), batch[field::targets].data(),
-                                          scale, logits_.data(), to);
+      MaskedShape of_logits = shape(pass, batch, vocabulary_);
+      of_logits.row = logits_row();
+      context_->text.masked_cross_entropy(context_->stream, of_logits, batch[field::masked].data(),
+                                          batch[field::targets].data(), scale, logits_, to);
     }
   }
 
   /// Behind score(): `change` (N, H) becomes x's gradient; the words' is written over, or with
   /// pass.accumulate added to.
   void backward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
-                const Batch& batch, float* change) const {
+                const Batch& batch, TypedPointer change) const {
     const bool more = pass.accumulate;
     Stream& stream = context_->stream;
     const std::size_t slots = pass.rows * batch[field::Name::masked].width;
-    stream.clear(change, pass.tokens() * width_ * sizeof(float));
+    stream.clear(change.memory, pass.tokens() * width_ * size_of(change.type));
     if (slots == 0) {
       if (!more) {
         stream.clear(memory.gradients, last() * sizeof(float));
@@ -87,19 +100,20 @@ class MaskedHead {
       }
       return;
     }
-    context_->multiply(decoder(slots).backward_weight(h_.data(), logits_.data(), more,
-                                                      words.gradients,
-                                                      bias_ ? memory.gradients + *bias_ : nullptr));
-    context_->multiply(
-        decoder(slots).backward_input(logits_.data(), words.weights, false, change_.data()));
-    norm_.backward(memory, slots, of_norm(), moments_.data(), more, change_.data());
+    Matmul of_words = decoder(slots).backward_weight(h_, logits_, more, words.gradients,
+                                                     bias_ ? memory.gradients + *bias_ : nullptr);
+    Matmul of_h = decoder(slots).backward_input(logits_, words.weights, false, change_);
+    of_words.a_row = of_h.a_row = logits_row();
+    context_->multiply(of_words);
+    context_->multiply(of_h);
+    norm_.backward(memory, slots, of_norm(), moments_.data(), more, change_);
     if (dense_) {
-      context_->text.gelu_backward(stream, slots * width_, u_.data(), change_.data());
-      dense_->backward_weight(memory, slots, picked_.data(), change_.data(), more);
-      dense_->backward_input(memory, slots, change_.data(), false, picked_.data());
+      context_->text.gelu_backward(stream, slots * width_, u_, change_);
+      dense_->backward_weight(memory, slots, picked_, change_, more);
+      dense_->backward_input(memory, slots, change_, false, picked_);
     }
     context_->text.scatter_masked(stream, shape(pass, batch, width_), batch[field::masked].data(),
-                                  (dense_ ? picked_ : change_).data(), change);
+                                  dense_ ? picked_ : change_, change);
   }
 
  private:
@@ -112,7 +126,7 @@ class MaskedHead {
                                              TensorTable& tensors) {
     return name.empty() ? std::nullopt : std::optional(tensors[tensors.add(name, {count})].in_unit);
   }
-  const float* of_norm() const { return (dense_ ? g_ : picked_).data(); }
+  const Buffer& of_norm() const { return dense_ ? g_ : picked_; }
   std::size_t last() const { return dense_ ? dense_->last() : norm_.last(); }
 
   const LayerContext* context_;
@@ -128,7 +142,7 @@ class MaskedHead {
   Buffer moments_{0}; ///< (M, 2)
   Buffer h_{0};       ///< and normalised;
   Buffer change_{0};  ///< its gradient.
-  Buffer logits_{0};  ///< (M, V)
+  Buffer logits_{0};  ///< (M, logits_row())
 };
 
 } // namespace trainer

@@ -42,33 +42,34 @@ class TextEmbedding {
   void make_room(std::size_t rows, std::size_t length) {
     Device& device = context_->device;
     const std::size_t tokens = rows * length;
-    sum_ = device.allocate(norm_ ? tokens * shape_.width : 0, DType::f32);
+    sum_ = context_->activations(norm_ ? tokens * shape_.width : 0);
     moments_ = device.allocate(norm_ ? tokens * 2 : 0, DType::f32);
-    x_ = device.allocate(tokens * shape_.width, DType::f32);
+    x_ = context_->activations(tokens * shape_.width);
     dropout_.make_room(rows, length * shape_.width / k_keep_bits);
   }
 
   /// (N, H)
-  const float* forward(const UnitMemory& memory, const TextPass& pass, const std::int32_t* ids) {
+  ConstTypedPointer forward(const UnitMemory& memory, const TextPass& pass,
+                            const std::int32_t* ids) {
     const float* const parameters = memory.weights;
     context_->text.embed(context_->stream, {pass.rows, pass.length, shape_.width}, ids,
                          parameters + words_, types_ ? parameters + *types_ : nullptr,
-                         parameters + first_position(), norm_ ? sum_.data() : x_.data());
+                         parameters + first_position(), norm_ ? sum_ : x_);
     if (norm_) {
-      norm_->forward(memory, pass.tokens(), sum_.data(), x_.data(), moments_.data());
+      norm_->forward(memory, pass.tokens(), sum_, x_, moments_.data());
     }
     dropout_.draw(pass, pass.length * shape_.width / k_keep_bits);
-    drop(pass, x_.data());
-    return x_.data();
+    drop(pass, x_);
+    return x_;
   }
 
   /// `change` is used up. What the words' gradient holds is added to.
   void backward(const UnitMemory& memory, const TextPass& pass, const std::int32_t* ids,
-                float* change) {
+                TypedPointer change) {
     float* const gradients = memory.gradients;
     drop(pass, change);
     if (norm_) {
-      norm_->backward(memory, pass.tokens(), sum_.data(), moments_.data(), pass.accumulate, change);
+      norm_->backward(memory, pass.tokens(), sum_, moments_.data(), pass.accumulate, change);
     }
     const std::size_t row = shape_.width * sizeof(float);
     if (!pass.accumulate) {
@@ -88,7 +89,7 @@ class TextEmbedding {
   }
   /// Of a text's first token, in the unit.
   std::size_t first_position() const { return positions_ + shape_.first_position * shape_.width; }
-  void drop(const TextPass& pass, float* values) const {
+  void drop(const TextPass& pass, TypedPointer values) const {
     if (dropout_.drawn().keep != nullptr) {
       context_->text.drop(context_->stream, pass.tokens() * shape_.width, dropout_.drawn(), values,
                           values);

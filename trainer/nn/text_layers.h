@@ -21,6 +21,10 @@ struct LayerContext {
       : device(device_), stream(device_.stream()), text(*device_.kernels().text) {}
 
   void multiply(const Matmul& matmul) const { device.kernels().matmul(stream, matmul); }
+  /// Room for so many, or for their gradients.
+  Buffer activations(std::size_t count) const {
+    return device.allocate(count, device.activation_type());
+  }
 
   Device& device;
   Stream& stream;
@@ -54,27 +58,28 @@ class Linear {
   }
   std::size_t last() const { return weight_ + inputs_ * outputs_; } ///< Of it in the unit.
 
-  void forward(const UnitMemory& memory, std::size_t rows, const float* x, float* y) const {
+  void forward(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
+               TypedPointer y) const {
     context_->multiply(shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y));
   }
   /// y = gelu(u), and u; `gelu`: which.
-  void forward_gelu(const UnitMemory& memory, std::size_t rows, const float* x, float* u, float* y,
-                    Epilogue gelu = Epilogue::gelu_bias) const {
+  void forward_gelu(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x, TypedPointer u,
+                    TypedPointer y, Epilogue gelu = Epilogue::gelu_bias) const {
     context_->multiply(
         shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y, gelu, u));
   }
-  void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
-                       bool accumulate) const {
+  void backward_weight(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
+                       ConstTypedPointer dy, bool accumulate) const {
     context_->multiply(shape(rows).backward_weight(x, dy, accumulate, memory.gradients + weight_,
                                                    memory.gradients + bias_));
   }
-  void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, bool accumulate,
-                      float* dx) const {
+  void backward_input(const UnitMemory& memory, std::size_t rows, ConstTypedPointer dy,
+                      bool accumulate, TypedPointer dx) const {
     context_->multiply(shape(rows).backward_input(dy, memory.weights + weight_, accumulate, dx));
   }
   /// Of what x = gelu(u) was of.
-  void backward_gelu(const UnitMemory& memory, std::size_t rows, const float* dy, const float* u,
-                     float* du, Epilogue gelu = Epilogue::dgelu) const {
+  void backward_gelu(const UnitMemory& memory, std::size_t rows, ConstTypedPointer dy,
+                     ConstTypedPointer u, TypedPointer du, Epilogue gelu = Epilogue::dgelu) const {
     context_->multiply(shape(rows).backward_input(dy, memory.weights + weight_, gelu, u, du));
   }
 
@@ -103,14 +108,14 @@ class LayerNorm {
   }
 
   /// `moments` (rows, 2) is for backward.
-  void forward(const UnitMemory& memory, std::size_t rows, const float* x, float* y,
+  void forward(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x, TypedPointer y,
                float* moments) const {
     context_->text.norm(context_->stream, {rows, width_, epsilon_}, x, memory.weights + gain_,
                         memory.weights + shift_, y, moments);
   }
   /// dy becomes dx.
-  void backward(const UnitMemory& memory, std::size_t rows, const float* x, const float* moments,
-                bool accumulate, float* dy) const {
+  void backward(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
+                const float* moments, bool accumulate, TypedPointer dy) const {
     context_->text.norm_backward(context_->stream, {rows, width_, epsilon_}, x, moments,
                                  memory.weights + gain_, accumulate, dy, memory.gradients + gain_,
                                  memory.gradients + shift_);

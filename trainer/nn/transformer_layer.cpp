@@ -5,32 +5,35 @@
 namespace trainer {
 namespace {
 
-Buffer floats(Device& device, std::size_t count) { return device.allocate(count, DType::f32); }
+Buffer floats(const LayerContext& model, std::size_t count) {
+  return model.device.allocate(count, DType::f32);
+}
 
 } // namespace
 
-LayerScratch::LayerScratch(Device& device, const LayerShape& shape, std::size_t rows,
+LayerScratch::LayerScratch(const LayerContext& model, const LayerShape& shape, std::size_t rows,
                            std::size_t length)
-    : wide(floats(device, rows * length * shape.width)),
-      wide2(floats(device, rows * length * shape.width)),
-      inner(floats(device, rows * length * shape.inner)),
-      query(floats(device, rows * length * shape.width)),
-      key(floats(device, rows * length * shape.width)),
-      value(floats(device, rows * length * shape.width)),
-      squares(floats(device, rows * shape.heads * length * length)) {}
+    : wide(model.activations(rows * length * shape.width)),
+      wide2(model.activations(rows * length * shape.width)),
+      inner(model.activations(rows * length * shape.inner)),
+      query(model.activations(rows * length * shape.width)),
+      key(model.activations(rows * length * shape.width)),
+      value(model.activations(rows * length * shape.width)),
+      squares(floats(model, rows * shape.heads * length * length)) {}
 
-LayerRoom::LayerRoom(Device& device, const LayerShape& shape, std::size_t rows, std::size_t length)
-    : query(floats(device, rows * length * shape.width)),
-      key(floats(device, rows * length * shape.width)),
-      value(floats(device, rows * length * shape.width)),
-      probabilities(floats(device, rows * shape.heads * length * length)),
-      context(floats(device, rows * length * shape.width)),
-      sum1(floats(device, rows * length * shape.width)),
-      moments1(floats(device, rows * length * 2)), a(floats(device, rows * length * shape.width)),
-      u(floats(device, rows * length * shape.inner)),
-      g(floats(device, rows * length * shape.inner)),
-      wide(floats(device, rows * length * shape.width)),
-      moments2(floats(device, rows * length * 2)) {}
+LayerRoom::LayerRoom(const LayerContext& model, const LayerShape& shape, std::size_t rows,
+                     std::size_t length)
+    : query(model.activations(rows * length * shape.width)),
+      key(model.activations(rows * length * shape.width)),
+      value(model.activations(rows * length * shape.width)),
+      probabilities(floats(model, rows * shape.heads * length * length)),
+      context(model.activations(rows * length * shape.width)),
+      sum1(model.activations(rows * length * shape.width)),
+      moments1(floats(model, rows * length * 2)), a(model.activations(rows * length * shape.width)),
+      u(model.activations(rows * length * shape.inner)),
+      g(model.activations(rows * length * shape.inner)),
+      wide(model.activations(rows * length * shape.width)),
+      moments2(floats(model, rows * length * 2)) {}
 
 TransformerLayer::TransformerLayer(const LayerContext& context, const LayerShape& shape,
                                    const DropoutRule& rule, std::uint32_t site, bool is_causal,
@@ -51,7 +54,7 @@ void TransformerLayer::make_room(std::size_t rows, std::size_t length,
   drop0_.make_room(rows, attention.lines() * attention.words_a_line());
   drop1_.make_room(rows, words);
   drop2_.make_room(rows, words);
-  y_ = floats(context_->device, rows * length * shape_.width);
+  y_ = context_->activations(rows * length * shape_.width);
 }
 
 void TransformerLayer::draw(const TextPass& pass) {
@@ -62,8 +65,8 @@ void TransformerLayer::draw(const TextPass& pass) {
   drop2_.draw(pass, words);
 }
 
-const float* TransformerLayer::dropped(const Dropout& drop, std::size_t values, const float* change,
-                                       float* to) const {
+ConstTypedPointer TransformerLayer::dropped(const Dropout& drop, std::size_t values,
+                                            ConstTypedPointer change, TypedPointer to) const {
   if (drop.drawn().keep == nullptr) {
     return change;
   }

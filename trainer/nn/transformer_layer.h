@@ -3,7 +3,7 @@
 // decoder's (GPT-2).
 //
 // Letters: N tokens of a pass, B rows of T, H wide in A heads, F within. A pass keeps
-// N·(10·H + 2·F) + B·A·T² floats of a layer for backward.
+// N·(10·H + 2·F) activations and B·A·T² floats of a layer for backward.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace trainer {
 /// What layers share, each while its turn lasts: gradients on their way.
 struct LayerScratch {
   LayerScratch() = default;
-  LayerScratch(Device& device, const LayerShape& shape, std::size_t rows, std::size_t length);
+  LayerScratch(const LayerContext& model, const LayerShape& shape, std::size_t rows,
+               std::size_t length);
 
   Buffer wide{0};  ///< (N, H)
   Buffer wide2{0}; ///< (N, H)
@@ -26,18 +27,19 @@ struct LayerScratch {
   Buffer query{0}; ///< (N, H), and so
   Buffer key{0};
   Buffer value{0};
-  Buffer squares{0}; ///< (B, A, T, T)
+  Buffer squares{0}; ///< (B, A, T, T), of float32
 };
 
 /// What backward reads again of forward. Layers whose forward is done again before their backward
 /// share one.
 struct LayerRoom {
-  LayerRoom(Device& device, const LayerShape& shape, std::size_t rows, std::size_t length);
+  LayerRoom(const LayerContext& model, const LayerShape& shape, std::size_t rows,
+            std::size_t length);
 
   Buffer query; ///< (N, H), and so
   Buffer key;
   Buffer value;
-  Buffer probabilities; ///< (B, A, T, T)
+  Buffer probabilities; ///< (B, A, T, T), of float32
   Buffer context;       ///< (N, H)
   Buffer sum1;          ///< (N, H): attention's, with its residual,
   Buffer moments1;      ///< (N, 2): means and deviations of what norm1 was of,
@@ -58,11 +60,13 @@ class TransformerLayer {
   virtual void initialize(std::span<float> arena) const = 0;
 
   /// Of x (N, H), which stays where it is until backward; its output, which does too.
-  virtual const float* forward(const UnitMemory& memory, const TextPass& pass, const float* x) = 0;
+  virtual ConstTypedPointer forward(const UnitMemory& memory, const TextPass& pass,
+                                    ConstTypedPointer x) = 0;
   /// `change` (N, H): the gradient of what forward() gave; becomes that of x. Tells `owner` what is
   /// final.
-  virtual void backward(const UnitMemory& memory, const TextPass& pass, const float* x,
-                        float* change, const LayerScratch& scratch, ParameterOwner& owner) = 0;
+  virtual void backward(const UnitMemory& memory, const TextPass& pass, ConstTypedPointer x,
+                        TypedPointer change, const LayerScratch& scratch,
+                        ParameterOwner& owner) = 0;
   /// Tells what backward() does.
   virtual void rehearse(ParameterOwner& owner) const = 0;
 
@@ -74,8 +78,8 @@ class TransformerLayer {
   AttentionShape attention(const TextPass& pass) const;
   void draw(const TextPass& pass);
   /// `change` as it is before what was dropped, in `to` where anything was.
-  const float* dropped(const Dropout& drop, std::size_t values, const float* change,
-                       float* to) const;
+  ConstTypedPointer dropped(const Dropout& drop, std::size_t values, ConstTypedPointer change,
+                            TypedPointer to) const;
   /// All of the unit's gradients up to there are final.
   void finish(std::size_t last, ParameterOwner& owner) const { owner.final(first_ + last); }
 

@@ -3,6 +3,7 @@
 // Nothing here calls an inline function of a library: see vector.h.
 #pragma once
 
+#include "trainer/device/cpu/of_floats.h"
 #include "trainer/device/cpu/sixteen.h"
 #include "trainer/device/cpu/transpose.h"
 
@@ -12,12 +13,13 @@ namespace {
 /// C = of(C's values, where they are in C, in which column, how many).
 template <typename V, typename F>
 inline void change_part(const Matmul& s, const MatmulPart& part, const F& of) {
+  float* const c = plain(s.c);
   for (std::size_t row = part.row; row < part.row + part.rows; ++row) {
     const std::size_t first = row * s.c_row;
     const std::size_t end = part.column + part.columns;
     for (std::size_t j = part.column; j < end; j += V::k_lanes) {
-      const auto x = load_some<V>(s.c + first + j, end - j);
-      store_some<V>(s.c + first + j, of(x, first + j, j, end - j), end - j);
+      const auto x = load_some<V>(c + first + j, end - j);
+      store_some<V>(c + first + j, of(x, first + j, j, end - j), end - j);
     }
   }
 }
@@ -26,42 +28,44 @@ template <typename V>
 void vector_finish(const Matmul& s, const MatmulPart& part) {
   using F = typename V::Floats;
   using Epilogue = Matmul::Epilogue;
+  const float* const with = plain(s.with);
+  float* const beside = plain(s.beside);
   switch (s.epilogue) {
   case Epilogue::none:
   case Epilogue::bias_gradient:
     return;
   case Epilogue::bias:
     return change_part<V>(s, part, [&](F x, std::size_t, std::size_t j, std::size_t count) {
-      return x + load_some<V>(s.with + j, count);
+      return x + load_some<V>(with + j, count);
     });
   case Epilogue::relu_bias:
     return change_part<V>(s, part, [&](F x, std::size_t, std::size_t j, std::size_t count) {
-      x = x + load_some<V>(s.with + j, count);
+      x = x + load_some<V>(with + j, count);
       return V::all(0) > x ? V::all(0) : x; // Not x > 0: a NaN stays one.
     });
   case Epilogue::gelu_bias:
     return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t j, std::size_t count) {
-      x = x + load_some<V>(s.with + j, count);
-      store_some<V>(s.beside + at, x, count);
+      x = x + load_some<V>(with + j, count);
+      store_some<V>(beside + at, x, count);
       return x * phi_of<V>(x);
     });
   case Epilogue::gelu_tanh_bias:
     return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t j, std::size_t count) {
-      x = x + load_some<V>(s.with + j, count);
-      store_some<V>(s.beside + at, x, count);
+      x = x + load_some<V>(with + j, count);
+      store_some<V>(beside + at, x, count);
       return x * gelu_share<V>(x);
     });
   case Epilogue::drelu:
     return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t, std::size_t count) {
-      return load_some<V>(s.with + at, count) > V::all(0) ? x : V::all(0);
+      return load_some<V>(with + at, count) > V::all(0) ? x : V::all(0);
     });
   case Epilogue::dgelu:
     return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t, std::size_t count) {
-      return x * gelu_slope<V>(load_some<V>(s.with + at, count));
+      return x * gelu_slope<V>(load_some<V>(with + at, count));
     });
   case Epilogue::dgelu_tanh:
     return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t, std::size_t count) {
-      return x * gelu_tanh_slope<V>(load_some<V>(s.with + at, count));
+      return x * gelu_tanh_slope<V>(load_some<V>(with + at, count));
     });
   }
 }

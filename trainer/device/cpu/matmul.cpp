@@ -25,10 +25,10 @@ void pack(const CpuKernels& kernels, const Matmul& s, const MatmulPart& part, st
           std::size_t count, float* to) {
   if (s.b_is_turned) {
     kernels.parts.pack_transposed({part.columns, count, s.b_row},
-                                  s.b + part.column * s.b_row + first_k, to);
+                                  s.b.as<float>() + part.column * s.b_row + first_k, to);
     return;
   }
-  const float* from = s.b + first_k * s.b_row + part.column;
+  const float* from = s.b.as<float>() + first_k * s.b_row + part.column;
   const std::size_t whole = part.columns / k_panel * k_panel;
   for (std::size_t k = 0; k < count; ++k, from += s.b_row, to += k_panel) { // As they lie.
     for (std::size_t column = 0; column < whole; column += k_panel) {
@@ -58,7 +58,7 @@ void multiply_strip(const CpuKernels& kernels, const Matmul& s, const MatmulPart
       cut.c += row * gemm.c_row;
       cut.accumulate = gemm.accumulate || k > 0;
       kernels.gemm(cut);
-      if (k + gemm.k == s.k && gemm.c == s.c + strip.column) {
+      if (k + gemm.k == s.k && gemm.c == s.c.as<float>() + strip.column) {
         kernels.parts.finish(s, {row, cut.m, strip.column, strip.columns});
       }
     }
@@ -68,8 +68,8 @@ void multiply_strip(const CpuKernels& kernels, const Matmul& s, const MatmulPart
 /// Likewise of bf16, whose gemm makes copies of its own, panel by panel.
 void multiply_strip_bf16(const CpuKernels& kernels, const Matmul& s, const MatmulPart& strip,
                          Gemm gemm) {
-  const bool is_whole = gemm.c == s.c + strip.column;
-  gemm.b = s.b + strip.column * (s.b_is_turned ? s.b_row : 1);
+  const bool is_whole = gemm.c == s.c.as<float>() + strip.column;
+  gemm.b = s.b.as<float>() + strip.column * (s.b_is_turned ? s.b_row : 1);
   gemm.b_row = s.b_row;
   gemm.b_panel = s.b_is_turned ? k_panel * s.b_row : k_panel;
   gemm.b_is_turned = s.b_is_turned;
@@ -108,16 +108,16 @@ void multiply_one(const CpuKernels& kernels, const Matmul& s) {
     const Gemm gemm = {.m = s.m,
                        .k = s.k,
                        .panels = width / k_panel,
-                       .a = s.a,
+                       .a = s.a.as<float>(),
                        .a_row = s.a_is_turned ? 1 : s.a_row,
                        .a_column = s.a_is_turned ? s.a_row : 1,
-                       .c = is_whole ? s.c + column : rows,
+                       .c = is_whole ? s.c.as<float>() + column : rows,
                        .c_row = is_whole ? s.c_row : width,
                        .c_panel = k_panel,
                        .accumulate = is_whole && s.accumulate};
     (is_bf16 ? multiply_strip_bf16 : multiply_strip)(kernels, s, strip, gemm);
     for (std::size_t row = 0; !is_whole && row < s.m; ++row) {
-      float* const to = s.c + row * s.c_row + column;
+      float* const to = s.c.as<float>() + row * s.c_row + column;
       for (std::size_t j = 0; j < strip.columns; ++j) {
         to[j] = (s.accumulate ? to[j] : 0) + rows[row * width + j];
       }
@@ -127,7 +127,8 @@ void multiply_one(const CpuKernels& kernels, const Matmul& s) {
     }
   }
   if (s.epilogue == Matmul::Epilogue::bias_gradient) {
-    kernels.parts.sum_rows({s.k, s.m, s.a_row}, s.a, s.accumulate, s.beside);
+    kernels.parts.sum_rows({s.k, s.m, s.a_row}, s.a.as<float>(), s.accumulate,
+                           s.beside.as<float>());
   }
 }
 

@@ -91,7 +91,7 @@ void for_slots(const MaskedShape& s, const std::int32_t* masked, const Each& eac
 } // namespace
 
 void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t* lengths,
-                    const Dropped& dropped, const Heads<const float>& of, float* p,
+                    const Dropped& dropped, const Heads<const float*>& of, float* p,
                     float* context) {
   float* const kept = dropped_lines(s, dropped);
   for_heads(stream, s, [&](std::size_t row, const Head& head) {
@@ -108,8 +108,9 @@ void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t*
 // ds = (dp - Σ p·dp)·p·scale, dq = ds·k and dk = dsᵀ·q.
 void text_attention_backward(Stream& stream, const AttentionShape& s,
                              const std::int32_t* /*lengths*/, const Dropped& dropped,
-                             const Heads<const float>& of, const float* p, const float* /*context*/,
-                             const float* dcontext, float* room, const Heads<float>& changes) {
+                             const Heads<const float*>& of, const float* p,
+                             const float* /*context*/, const float* dcontext, float* room,
+                             const Heads<float*>& changes) {
   float* const kept = dropped_lines(s, dropped);
   for_heads(stream, s, [&](std::size_t /*row*/, const Head& head) {
     const std::size_t at = head.at();

@@ -33,11 +33,12 @@ struct AttentionParts {
 };
 
 void text_attention(Stream& stream, const AttentionShape& shape, const std::int32_t* lengths,
-                    const Dropped& dropped, const Heads<const float>& of, float* p, float* context);
+                    const Dropped& dropped, const Heads<const float*>& of, float* p,
+                    float* context);
 void text_attention_backward(Stream& stream, const AttentionShape& shape,
                              const std::int32_t* lengths, const Dropped& dropped,
-                             const Heads<const float>& of, const float* p, const float* context,
-                             const float* dcontext, float* room, const Heads<float>& changes);
+                             const Heads<const float*>& of, const float* p, const float* context,
+                             const float* dcontext, float* room, const Heads<float*>& changes);
 void text_gather_masked(Stream& stream, const MaskedShape& shape, const std::int32_t* masked,
                         const float* x, float* to);
 void text_scatter_masked(Stream& stream, const MaskedShape& shape, const std::int32_t* masked,

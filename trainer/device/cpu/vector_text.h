@@ -4,6 +4,7 @@
 // Nothing here calls an inline function of a library: see vector.h.
 #pragma once
 
+#include "trainer/device/cpu/of_floats.h"
 #include "trainer/device/cpu/sixteen.h"
 #include "trainer/device/cpu/text.h"
 
@@ -298,7 +299,7 @@ void vector_cross_entropy(Stream& /*stream*/, const MaskedShape& s, const std::i
                           const std::int32_t* targets, const float* scale, float* logits,
                           Score* score) {
   for (std::size_t slot = 0; slot < s.slots(); ++slot) {
-    float* z = logits + slot * s.width;
+    float* z = logits + slot * s.width; // A CPU's lie on end.
     if (masked[slot] < 0) {
       __builtin_memset(z, 0, s.width * sizeof(float));
       continue;
@@ -333,12 +334,19 @@ constexpr AttentionParts attention_parts() {
 }
 
 template <typename V>
-inline constexpr TextKernels k_text_kernels = {
-    vector_keep_bits<V>,     vector_drop<V>,           vector_drop_and_add<V>,
-    vector_embed<V>,         vector_embed_backward<V>, vector_norm<V>,
-    vector_norm_backward<V>, vector_gelu_backward<V>,  text_attention,
-    text_attention_backward, text_gather_masked,       text_scatter_masked,
-    vector_cross_entropy<V>};
+inline constexpr TextKernels k_text_kernels = {vector_keep_bits<V>,
+                                               OfFloats<vector_drop<V>>{},
+                                               OfFloats<vector_drop_and_add<V>>{},
+                                               OfFloats<vector_embed<V>>{},
+                                               OfFloats<vector_embed_backward<V>>{},
+                                               OfFloats<vector_norm<V>>{},
+                                               OfFloats<vector_norm_backward<V>>{},
+                                               OfFloats<vector_gelu_backward<V>>{},
+                                               OfFloats<text_attention>{},
+                                               OfFloats<text_attention_backward>{},
+                                               OfFloats<text_gather_masked>{},
+                                               OfFloats<text_scatter_masked>{},
+                                               OfFloats<vector_cross_entropy<V>>{}};
 
 } // namespace
 } // namespace trainer

@@ -6,9 +6,9 @@
 //   backward  dvalues = dropped pᵀ · dcontext, dp = dcontext · valuesᵀ, of each line of dp what it
 //             was before softmax, dqueries = dp · keys, dkeys = dpᵀ · queries: 8·B·T²·H FLOP
 //
-// The B·A·T² probabilities are written and read again: forward 20 bytes each, backward 28, where a
-// product has 2·D FLOP each, so with heads of 64 all is about even between memory (4.8 TB/s on an
-// H200) and arithmetic (67 TFLOP/s of fp32).
+// Probabilities are of float32, whatever activations are. The B·A·T² of them are written and read
+// again: forward 20 bytes each, backward 28, where a product has 2·D FLOP each, so with heads of 64
+// all is about even between memory (4.8 TB/s on an H200) and arithmetic (67 TFLOP/s of fp32).
 #include "trainer/device/cuda/dropped.cuh"
 #include "trainer/device/cuda/flash_attention.h"
 #include "trainer/device/cuda/kernels.h"
@@ -61,8 +61,9 @@ struct DroppedLines {
 };
 
 /// A tile to memory, lines `stride` apart.
+template <typename Value>
 struct StoreLines {
-  float* c;
+  Value* c;
   std::size_t stride;
 
   __device__ void operator()(const Tile& sum, std::size_t row, std::size_t column,
@@ -92,9 +93,9 @@ __device__ inline HeadTile head_tile(const Extent& size, std::size_t heads) {
           std::size_t{blockIdx.y} * k_side};
 }
 
-template <typename A, typename B>
+template <typename A, typename B, typename Value>
 __device__ void compute_tile(const Extent& size, const HeadTile& tile, const A& a, const B& b,
-                             const StoreLines& end, float* room) {
+                             const StoreLines<Value>& end, float* room) {
   Tile sum = {};
   add_products(size, a, b, tile.first_line, tile.first_column, 0, size.k, room, sum);
   const int own = static_cast<int>(threadIdx.x);
@@ -102,22 +103,22 @@ __device__ void compute_tile(const Extent& size, const HeadTile& tile, const A& 
 }
 
 /// c = a · b of each head, or of transposes: a's lines are along steps or across, and so are b's.
-template <bool AlongA, bool AlongB>
+template <bool AlongA, bool AlongB, typename A, typename B, typename C>
 __global__ void __launch_bounds__(k_threads)
-    heads_kernel(Extent size, std::size_t heads, OfHeads<const float> a, OfHeads<const float> b,
-                 OfHeads<float> c) {
+    heads_kernel(Extent size, std::size_t heads, OfHeads<const A> a, OfHeads<const B> b,
+                 OfHeads<C> c) {
   DYNAMIC_SHARED(float, room);
   const HeadTile tile = head_tile(size, heads);
-  compute_tile(size, tile, Strided<AlongA>{a.at(tile.row, tile.head), a.stride},
-               Strided<AlongB>{b.at(tile.row, tile.head), b.stride},
-               StoreLines{c.at(tile.row, tile.head), c.stride}, room);
+  compute_tile(size, tile, Strided<AlongA, A>{a.at(tile.row, tile.head), a.stride},
+               Strided<AlongB, B>{b.at(tile.row, tile.head), b.stride},
+               StoreLines<C>{c.at(tile.row, tile.head), c.stride}, room);
 }
 
 /// c = dropped p · b, or of p's transpose.
-template <bool Along>
+template <bool Along, typename Value>
 __global__ void __launch_bounds__(k_threads)
     dropped_heads_kernel(Extent size, AttentionShape s, Dropped dropped, OfHeads<const float> p,
-                         OfHeads<const float> b, OfHeads<float> c) {
+                         OfHeads<const Value> b, OfHeads<Value> c) {
   DYNAMIC_SHARED(float, room);
   const HeadTile tile = head_tile(size, s.heads);
   const std::size_t first_line = (tile.row * s.heads + tile.head) * s.length;
@@ -125,28 +126,27 @@ __global__ void __launch_bounds__(k_threads)
   compute_tile(
       size, tile,
       DroppedLines<Along>{p.at(tile.row, tile.head), s.length, dropped, first_line * words, words},
-      Strided<false>{b.at(tile.row, tile.head), b.stride},
-      StoreLines{c.at(tile.row, tile.head), c.stride}, room);
+      Strided<false, Value>{b.at(tile.row, tile.head), b.stride},
+      StoreLines<Value>{c.at(tile.row, tile.head), c.stride}, room);
 }
 
 dim3 head_grid(const AttentionShape& s, const Extent& size) {
   return {static_cast<unsigned>(s.rows * s.heads) * tiles_of(size.m), tiles_of(size.n), 1};
 }
 
-template <bool AlongA, bool AlongB>
+template <bool AlongA, bool AlongB, typename A, typename B, typename C>
 int put_heads(const CudaStreamHandle* stream, const AttentionShape& s, const Extent& size,
-              const OfHeads<const float>& a, const OfHeads<const float>& b,
-              const OfHeads<float>& c) {
-  return launch(heads_kernel<AlongA, AlongB>, head_grid(s, size), k_threads, k_tile_room, stream,
-                size, s.heads, a, b, c);
+              const OfHeads<const A>& a, const OfHeads<const B>& b, const OfHeads<C>& c) {
+  return launch(heads_kernel<AlongA, AlongB, A, B, C>, head_grid(s, size), k_threads, k_tile_room,
+                stream, size, s.heads, a, b, c);
 }
 
-template <bool Along>
+template <bool Along, typename Value>
 int put_dropped_heads(const CudaStreamHandle* stream, const AttentionShape& s,
-                      const Dropped& dropped, const float* p, const float* b, float* c) {
+                      const Dropped& dropped, const float* p, const Value* b, Value* c) {
   const Extent size{s.length, s.depth, s.length, s.length};
-  return launch(dropped_heads_kernel<Along>, head_grid(s, size), k_threads, k_tile_room, stream,
-                size, s, dropped, squares(s, p), strips(s, b), strips(s, c));
+  return launch(dropped_heads_kernel<Along, Value>, head_grid(s, size), k_threads, k_tile_room,
+                stream, size, s, dropped, squares(s, p), strips(s, b), strips(s, c));
 }
 
 /// A warp a line: p = softmax(p · scale) over the row's first tokens, 0 behind them. 8 bytes a
@@ -211,12 +211,10 @@ int put_all(const Puts&... puts) {
 
 float scale_of(const AttentionShape& s) { return 1 / sqrtf(static_cast<float>(s.depth)); }
 
-int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
-                  const std::int32_t* lengths, const Dropped& dropped, const Heads<const float>& of,
-                  float* p, float* context) {
-  if (is_flash(stream, s)) {
-    return put_flash_attention(stream, s, lengths, dropped, of, p, context);
-  }
+template <typename Value>
+int put_squares(const CudaStreamHandle* stream, const AttentionShape& s,
+                const std::int32_t* lengths, const Dropped& dropped, const Heads<const Value*>& of,
+                float* p, Value* context) {
   const std::size_t t = s.length;
   return put_all(
       [&] {
@@ -230,13 +228,10 @@ int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
       [&] { return put_dropped_heads<true>(stream, s, dropped, p, of.value, context); });
 }
 
-int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape& s,
-                           const std::int32_t* lengths, const Dropped& dropped,
-                           const Heads<const float>& of, const float* p, const float* context,
-                           const float* dcontext, float* room, const Heads<float>& changes) {
-  if (is_flash(stream, s)) {
-    return put_flash_backward(stream, s, lengths, dropped, of, p, context, dcontext, room, changes);
-  }
+template <typename Value>
+int put_squares_backward(const CudaStreamHandle* stream, const AttentionShape& s,
+                         const Dropped& dropped, const Heads<const Value*>& of, const float* p,
+                         const Value* dcontext, float* room, const Heads<Value*>& changes) {
   const std::size_t t = s.length;
   const float* const dp = room;
   return put_all(
@@ -257,6 +252,40 @@ int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape&
         return put_heads<false, false>(stream, s, {t, s.depth, t, t}, squares(s, dp),
                                        strips(s, of.query), strips(s, changes.key));
       });
+}
+
+template <typename Value>
+Heads<const Value*> heads_of(const Heads<ConstTypedPointer>& of) {
+  return {of.query.as<Value>(), of.key.as<Value>(), of.value.as<Value>()};
+}
+
+int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
+                  const std::int32_t* lengths, const Dropped& dropped,
+                  const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context) {
+  if (is_flash(stream, s)) {
+    return put_flash_attention(stream, s, lengths, dropped, of, p, context);
+  }
+  return by_type(context.type, [&](auto value) {
+    using Value = decltype(value);
+    return put_squares(stream, s, lengths, dropped, heads_of<Value>(of), p, context.as<Value>());
+  });
+}
+
+int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape& s,
+                           const std::int32_t* lengths, const Dropped& dropped,
+                           const Heads<ConstTypedPointer>& of, const float* p,
+                           const ConstTypedPointer& context, const ConstTypedPointer& dcontext,
+                           float* room, const Heads<TypedPointer>& changes) {
+  if (is_flash(stream, s)) {
+    return put_flash_backward(stream, s, lengths, dropped, of, p, context, dcontext, room, changes);
+  }
+  return by_type(dcontext.type, [&](auto value) {
+    using Value = decltype(value);
+    return put_squares_backward(stream, s, dropped, heads_of<Value>(of), p, dcontext.as<Value>(),
+                                room,
+                                Heads<Value*>{changes.query.as<Value>(), changes.key.as<Value>(),
+                                              changes.value.as<Value>()});
+  });
 }
 
 } // namespace

@@ -145,9 +145,9 @@ int put_convolution_backward_weight(const CudaStreamHandle* stream, const Convol
                                     const float* x, const float* dy, const std::uint8_t* chosen,
                                     bool accumulate, float* room, float* dweight, float* dbias) {
   const std::size_t n = k_taps * s.channels;
-  int error =
-      put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
-                  UnpooledByOutput{{s.outputs, dy, chosen}}, Pixels<false>{s, x}, Store{.c = room});
+  int error = put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
+                          UnpooledByOutput{{s.outputs, dy, chosen}}, Pixels<false>{s, x},
+                          Store<float>{.c = room});
   if (error == 0) {
     error = put_column_sums(stream, s.parts(), n * s.outputs, Strided<true>{room, n * s.outputs},
                             accumulate, dweight);
@@ -163,7 +163,7 @@ int put_convolution_backward_input(const CudaStreamHandle* stream, const Convolu
   const std::size_t k = k_taps * s.outputs;
   return put_product(stream, s.images * s.height * s.width, s.channels, k, k,
                      UnpooledAround{{s.outputs, dy, chosen}, s}, WeightByChannel{s, weight},
-                     Store{.c = dx});
+                     Store<float>{.c = dx});
 }
 
 } // namespace

@@ -50,11 +50,15 @@ int library_epilogue(const MatmulShape& s) {
     return CUBLASLT_EPILOGUE_BIAS;
   case Epilogue::relu_bias:
     return CUBLASLT_EPILOGUE_RELU_BIAS;
-  case Epilogue::bias_gradient: // Written over, not added to.
-    return s.accumulate ? 0 : CUBLASLT_EPILOGUE_BGRADB;
+  case Epilogue::bias_gradient: // Written over, not added to, and of C's type.
+    return s.accumulate || s.type != DType::f32 ? 0 : CUBLASLT_EPILOGUE_BGRADB;
   default:
     return 0;
   }
+}
+
+cudaDataType_t library_type(DType type) {
+  return type == DType::bf16 ? CUDA_R_16BF : type == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
 /// The first error, after which nothing more is tried.
@@ -98,9 +102,8 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE;
   cublasLtMatmulPreference_t preference = nullptr;
   Steps steps;
-  const cudaDataType_t type = s.type == DType::bf16  ? CUDA_R_16BF
-                              : s.type == DType::f16 ? CUDA_R_16F
-                                                     : CUDA_R_32F;
+  const cudaDataType_t factor_type = library_type(s.factor_type);
+  const cudaDataType_t type = library_type(s.type);
   steps.then(lt.make_description, &p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
   const auto describe = [&](cublasLtMatmulDescAttributes_t what, const auto& value) {
     steps.then(lt.set_description, p->description, what, &value, sizeof value);
@@ -108,7 +111,7 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   describe(CUBLASLT_MATMUL_DESC_TRANSA, first);
   describe(CUBLASLT_MATMUL_DESC_TRANSB, second);
   describe(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(CUDA_R_32F));
+  describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(type));
   // As they lie in memory, by columns: a row-major (r, c) is (c, r), its columns a row apart.
   const auto lay = [&](cublasLtMatrixLayout_t* layout, cudaDataType_t of, std::size_t rows,
                        std::size_t columns, std::size_t row, std::size_t apart) {
@@ -121,9 +124,9 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
                 sizeof offset);
     }
   };
-  lay(&p->b, type, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, s.b_row, s.b_batch);
-  lay(&p->a, type, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, s.a_row, s.a_batch);
-  lay(&p->c, CUDA_R_32F, s.m, s.n, s.c_row, s.c_batch);
+  lay(&p->b, factor_type, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, s.b_row, s.b_batch);
+  lay(&p->a, factor_type, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, s.a_row, s.a_batch);
+  lay(&p->c, type, s.m, s.n, s.c_row, s.c_batch);
   steps.then(lt.make_preference, &preference);
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
     steps.then(lt.set_preference, preference, what, &value, sizeof value);
@@ -156,7 +159,7 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& s) {
   }
   // Of the call, not of the plan: two threads may use a plan at once.
   cublasLtMatmulDescOpaque_t description = *p.description;
-  const float* const bias = p.epilogue == Matmul::Epilogue::bias_gradient ? s.beside : s.with;
+  const void* const bias = p.epilogue == Matmul::Epilogue::bias_gradient ? s.beside : s.with;
   Steps steps;
   if (p.epilogue != Matmul::Epilogue::none) {
     steps.then(lt.set_description, &description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,

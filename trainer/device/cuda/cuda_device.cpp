@@ -395,6 +395,9 @@ class Gpu final : public CudaDevice {
   }
   const Kernels& kernels() const override { return kernels_; }
   void multiply_in(DType type) override { stream_->multiply_in(type); }
+  DType activation_type() const override {
+    return stream_->handle()->multiplies_in == DType::bf16 ? DType::bf16 : DType::f32;
+  }
 
   int index() const override { return index_; }
   Uuid uuid() const override {

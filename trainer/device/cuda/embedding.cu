@@ -1,5 +1,6 @@
 // Tokens to rows of values, and the gradients of those rows. Letters as text_kernels.h has them;
-// the bytes that a kernel reads and writes are beside it.
+// of the bytes that a kernel
+// reads and writes, which are beside it, those of activations are 2 where they are of bf16.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
 
@@ -7,19 +8,20 @@ namespace trainer {
 namespace {
 
 /// A block a token: 4 bytes read of words, 4 written; types and positions stay in the caches.
+template <typename Value>
 __global__ void embed_kernel(TextShape s, const std::int32_t* ids, const float* words,
-                             const float* type, const float* positions, float* to) {
+                             const float* type, const float* positions, Value* to) {
   for (std::size_t token = blockIdx.x; token < s.tokens(); token += gridDim.x) {
     const float* const word = words + static_cast<std::size_t>(ids[token]) * s.width;
     const float* const position = positions + token % s.length * s.width;
-    float* const row = to + token * s.width;
+    Value* const row = to + token * s.width;
     if (type == nullptr) {
       each(
-          of_block(), s.width, [](float a, float b, float& sum) { sum = a + b; }, word, position,
+          of_block(), s.width, [](float a, float b, Value& sum) { sum = a + b; }, word, position,
           row);
     } else {
       each(
-          of_block(), s.width, [](float a, float b, float c, float& sum) { sum = a + b + c; }, word,
+          of_block(), s.width, [](float a, float b, float c, Value& sum) { sum = a + b + c; }, word,
           type, position, row);
     }
   }
@@ -50,13 +52,14 @@ __global__ void sort_tokens(std::size_t tokens, const std::int32_t* ids, std::in
 
 /// Sorted tokens, in chunks that are added up by a block each. Of one word they are a run, whose
 /// parts in several chunks are put together in their order: nothing is added in whatever order.
+template <typename Value>
 struct Runs {
   std::size_t tokens;
   std::size_t width;
   std::size_t a_chunk;
   const std::int32_t* ids;
   const std::int32_t* sorted;
-  const float* dy;
+  const Value* dy;
   float* dwords;
   float* heads; ///< (chunks, width): the part of a run that began in a chunk before,
   float* tails; ///< and of one that begins here and goes on in the next.
@@ -75,8 +78,8 @@ __device__ void add(const Pack<float, N>& values, Pack<float, N>& to) {
 }
 
 /// A block a chunk: 4 bytes read a value of dy, and 8 read and written of each word's.
-template <int N>
-__global__ void add_runs(Runs r) {
+template <int N, typename Value>
+__global__ void add_runs(Runs<Value> r) {
   const std::size_t column = (std::size_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   if (column >= r.width) {
     return;
@@ -90,7 +93,8 @@ __global__ void add_runs(Runs r) {
     std::int32_t words[k_rows_ahead + 1];
     for (std::size_t i = 0; i < k_rows_ahead; ++i) {
       if (at + i < last) {
-        rows[i] = load<N>(r.dy + static_cast<std::size_t>(r.sorted[at + i]) * r.width + column);
+        rows[i] =
+            load_floats<N>(r.dy + static_cast<std::size_t>(r.sorted[at + i]) * r.width + column);
       }
     }
     for (std::size_t i = 0; i <= k_rows_ahead; ++i) {
@@ -116,8 +120,8 @@ __global__ void add_runs(Runs r) {
 }
 
 /// A block a chunk in which a run begins that goes on: 4 bytes read of each of its parts.
-template <int N>
-__global__ void join_runs(Runs r) {
+template <int N, typename Value>
+__global__ void join_runs(Runs<Value> r) {
   const std::size_t column = (std::size_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
   const std::size_t last = (blockIdx.x + 1) * r.a_chunk;
   const std::int32_t word = r.word(last - 1);
@@ -149,12 +153,13 @@ __global__ void join_runs(Runs r) {
 }
 
 /// A thread four values of a position's row: 4 bytes read a value of dy.
-__global__ void embed_positions_backward(TextShape s, const float* dy, float* dpositions) {
+template <typename Value>
+__global__ void embed_positions_backward(TextShape s, const Value* dy, float* dpositions) {
   const std::size_t values = s.length * s.width;
   const auto work = [&]<int N>(std::size_t i, Pack<float, N>& to) {
     Pack<float, N> sum = {};
     for (std::size_t row = 0; row < s.rows; ++row) {
-      add(load<N>(dy + row * values + i), sum);
+      add(load_floats<N>(dy + row * values + i), sum);
     }
     add(sum, to);
   };
@@ -162,23 +167,28 @@ __global__ void embed_positions_backward(TextShape s, const float* dy, float* dp
 }
 
 int put_embed(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
-              const float* words, const float* type, const float* positions, float* to) {
-  return launch(embed_kernel, blocks_of_rows(s.tokens()), threads_of_row(s.width), 0, stream, s,
-                ids, words, type, positions, to);
+              const float* words, const float* type, const float* positions,
+              const TypedPointer& to) {
+  return by_type(to.type, [&](auto value) {
+    using Value = decltype(value);
+    return launch(embed_kernel<Value>, blocks_of_rows(s.tokens()), threads_of_row(s.width), 0,
+                  stream, s, ids, words, type, positions, to.as<Value>());
+  });
 }
 
 /// Of so many tokens at once at most, which are sorted in the stream's own memory.
 constexpr std::size_t k_sorted = std::size_t{1} << 16;
 
+template <typename Value>
 int put_words_backward(const CudaStreamHandle* stream, std::size_t tokens, std::size_t width,
-                       const std::int32_t* ids, const float* dy, float* dwords) {
+                       const std::int32_t* ids, const Value* dy, float* dwords) {
   constexpr std::size_t k_least_chunk = 32;
   auto* const sorted = reinterpret_cast<std::int32_t*>(stream->partial);
   float* const heads = reinterpret_cast<float*>(stream->partial) + k_sorted;
   const std::size_t most = (2 * k_cuda_partials - k_sorted) / (2 * width);
   const unsigned chunks = blocks_for(tokens, k_least_chunk, most < 1 ? 1 : most);
   const std::size_t a_chunk = (tokens + chunks - 1) / chunks;
-  const Runs runs = {
+  const Runs<Value> runs = {
       tokens, width, a_chunk, ids, sorted, dy, dwords, heads, heads + chunks * width};
   const bool by_fours = width % k_four == 0 && are_fours(dy, dwords);
   const unsigned threads = by_fours ? threads_of_row(width) : k_threads;
@@ -186,27 +196,40 @@ int put_words_backward(const CudaStreamHandle* stream, std::size_t tokens, std::
   int error =
       launch(sort_tokens, blocks_for(tokens, k_warps), k_threads, 0, stream, tokens, ids, sorted);
   if (error == 0) {
-    error = launch(by_fours ? add_runs<k_four> : add_runs<1>, grid, threads, 0, stream, runs);
+    error = launch(by_fours ? add_runs<k_four, Value> : add_runs<1, Value>, grid, threads, 0,
+                   stream, runs);
   }
-  return error != 0
-             ? error
-             : launch(by_fours ? join_runs<k_four> : join_runs<1>, grid, threads, 0, stream, runs);
+  return error != 0 ? error
+                    : launch(by_fours ? join_runs<k_four, Value> : join_runs<1, Value>, grid,
+                             threads, 0, stream, runs);
 }
 
-int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
-                       const float* dy, float* dwords, float* dtype, float* dpositions) {
+template <typename Value>
+int put_embed_backward_of(const CudaStreamHandle* stream, const TextShape& s,
+                          const std::int32_t* ids, const Value* dy, float* dwords, float* dtype,
+                          float* dpositions) {
   int error = 0;
   for (std::size_t first = 0; error == 0 && first < s.tokens(); first += k_sorted) {
     const std::size_t tokens = s.tokens() - first < k_sorted ? s.tokens() - first : k_sorted;
     error = put_words_backward(stream, tokens, s.width, ids + first, dy + first * s.width, dwords);
   }
   if (error == 0) {
-    error = launch(embed_positions_backward, blocks_of_fours(s.length * s.width), k_threads, 0,
-                   stream, s, dy, dpositions);
+    error = launch(embed_positions_backward<Value>, blocks_of_fours(s.length * s.width), k_threads,
+                   0, stream, s, dy, dpositions);
   }
-  return error != 0 || dtype == nullptr ? error
-                                        : put_column_sums(stream, s.tokens(), s.width,
-                                                          Strided<true>{dy, s.width}, true, dtype);
+  return error != 0 || dtype == nullptr
+             ? error
+             : put_column_sums(stream, s.tokens(), s.width, Strided<true, Value>{dy, s.width}, true,
+                               dtype);
+}
+
+int put_embed_backward(const CudaStreamHandle* stream, const TextShape& s, const std::int32_t* ids,
+                       const ConstTypedPointer& dy, float* dwords, float* dtype,
+                       float* dpositions) {
+  return by_type(dy.type, [&](auto value) {
+    return put_embed_backward_of(stream, s, ids, dy.as<decltype(value)>(), dwords, dtype,
+                                 dpositions);
+  });
 }
 
 } // namespace

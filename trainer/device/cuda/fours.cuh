@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "trainer/device/cuda/sums.cuh"
+#include "trainer/device/typed_pointer.h"
 #include "trainer/on_both.h"
 
 namespace trainer {
@@ -31,6 +32,31 @@ __device__ void store(const Pack<T, N>& values, T* to) {
 }
 template <typename T, int N>
 __device__ void store(const Pack<T, N>& /*values*/, const T* /*to*/) {} // Only read.
+
+/// As float32, whatever they are of in memory.
+template <int N, typename T>
+__device__ Pack<float, N> load_floats(const T* from) {
+  const Pack<T, N> values = load<N>(from);
+  Pack<float, N> floats;
+  for (int i = 0; i < N; ++i) {
+    floats.at[i] = values.at[i];
+  }
+  return floats;
+}
+template <typename T, int N>
+__device__ void store_floats(const Pack<float, N>& floats, T* to) {
+  Pack<T, N> values;
+  for (int i = 0; i < N; ++i) {
+    values.at[i] = floats.at[i];
+  }
+  store(values, to);
+}
+
+/// act(a value of this type): a kernel of it is put there.
+template <typename Act>
+int by_type(DType type, const Act& act) {
+  return type == DType::bf16 ? act(Bf16Value{}) : act(float{});
+}
 
 /// Whether all begin at a multiple of four values.
 template <typename... T>

@@ -100,8 +100,15 @@ int put_weight_gradients(const CudaStreamHandle* stream, std::size_t count, cons
       const auto tiles = [](std::size_t all) {
         return static_cast<unsigned>((all + k_tile - 1) / k_tile);
       };
-      products.of[products.count++] = {of[i].a, of[i].b, of[i].c, of[i].beside,    of[i].k,
-                                       of[i].m, of[i].n, blocks,  of[i].accumulate};
+      products.of[products.count++] = {of[i].a.as<float>(),
+                                       of[i].b.as<float>(),
+                                       of[i].c.as<float>(),
+                                       of[i].beside.as<float>(),
+                                       of[i].k,
+                                       of[i].m,
+                                       of[i].n,
+                                       blocks,
+                                       of[i].accumulate};
       blocks += tiles(of[i].m) * tiles(of[i].n);
     }
     error = launch(weight_gradients_kernel, blocks, k_threads, 2 * k_slab * k_tile * sizeof(float),

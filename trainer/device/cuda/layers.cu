@@ -54,33 +54,69 @@ __global__ void __launch_bounds__(k_threads)
   }
 }
 
-/// What the library leaves: 4 bytes read and 4 written of C, and 4 of `with` or `beside`.
-__global__ void epilogue_kernel(std::size_t m, std::size_t n, float* c, Ending ending) {
+/// What the library leaves: a value of C is read and written, and one of u or `beside`.
+template <typename Value>
+__global__ void epilogue_kernel(std::size_t m, std::size_t n, Value* c, Ending<Value> ending) {
   if (ending.is_slope()) {
     each(
-        of_grid(), m * n, [&](float& value, float u) { value = ending.of(value, u); }, c,
-        ending.with);
+        of_grid(), m * n, [&](Value& value, float u) { value = ending.end(value, u); }, c,
+        ending.u);
     return;
   }
   const bool is_32 = m * n <= 0xffffffffU; // Of which a remainder takes a third of the time.
-  const auto end = [&]<int N>(std::size_t at, Pack<float, N>& values, Pack<float, N>& beside) {
+  const auto end = [&]<int N>(std::size_t at, Pack<Value, N>& values, Pack<Value, N>& beside) {
     const std::size_t column =
         is_32 ? static_cast<unsigned>(at) % static_cast<unsigned>(n) : at % n;
-    const Pack<float, N> bias = load<N>(ending.with + column);
+    const Pack<float, N> bias = load<N>(ending.bias + column);
     for (int i = 0; i < N; ++i) {
-      beside.at[i] = values.at[i] + bias.at[i];
-      values.at[i] = ending.of(beside.at[i], 0);
+      const float u = values.at[i] + bias.at[i];
+      beside.at[i] = u;
+      values.at[i] = ending.end(u, 0);
     }
   };
-  each_pack(of_grid(), m * n, n % k_four == 0 && are_fours(ending.with), end, c, ending.beside);
+  const bool by_fours = n % k_four == 0 && are_fours(ending.bias);
+  if (ending.is_gelu()) {
+    each_pack(of_grid(), m * n, by_fours, end, c, ending.beside);
+  } else {
+    const auto end_alone = [&]<int N>(std::size_t at, Pack<Value, N>& values) {
+      Pack<Value, N> none;
+      end(at, values, none);
+    };
+    each_pack(of_grid(), m * n, by_fours, end_alone, c);
+  }
 }
+
+/// As Strided, of values of either type.
+template <bool AlongSteps>
+struct StridedOfAny {
+  static constexpr bool k_along_steps = AlongSteps;
+  const void* from;
+  bool is_bf16;
+  std::size_t stride;
+
+  static StridedOfAny of(const ConstTypedPointer& from, std::size_t stride) {
+    return {from.memory, from.type == DType::bf16, stride};
+  }
+  __device__ float operator()(std::size_t line, std::size_t step) const {
+    const std::size_t at = AlongSteps ? line * stride + step : step * stride + line;
+    return is_bf16 ? static_cast<float>(static_cast<const Bf16Value*>(from)[at])
+                   : static_cast<const float*>(from)[at];
+  }
+};
 
 /// By kernels of our own, of whichever of A and B is turned.
 template <bool TurnedA, bool TurnedB>
 int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
-  return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{s.a, s.a_row},
-                     Strided<TurnedB>{s.b, s.b_row},
-                     Store{s.c, s.accumulate, {s.epilogue, s.with, s.beside}, s.c_row});
+  return by_type(s.c.type, [&](auto value) {
+    using Value = decltype(value);
+    const Store<Value> store{s.c.as<Value>(), s.accumulate, Ending<Value>::of(s), s.c_row};
+    if (s.a.type == DType::f32 && s.b.type == DType::f32) {
+      return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{s.a.as<float>(), s.a_row},
+                         Strided<TurnedB>{s.b.as<float>(), s.b_row}, store);
+    }
+    return put_product(stream, s.m, s.n, s.k, s.k, StridedOfAny<!TurnedA>::of(s.a, s.a_row),
+                       StridedOfAny<TurnedB>::of(s.b, s.b_row), store);
+  });
 }
 
 /// Behind a product that was computed without its own.
@@ -89,11 +125,18 @@ int put_epilogue(const CudaStreamHandle* stream, const Matmul& s) {
   case Matmul::Epilogue::none:
     return 0;
   case Matmul::Epilogue::bias_gradient:
-    return put_column_sums(stream, s.k, s.m, Strided<true>{s.a, s.one(0).a_row}, s.accumulate,
-                           s.beside);
+    return by_type(s.a.type, [&](auto value) {
+      using Value = decltype(value);
+      return put_column_sums(stream, s.k, s.m,
+                             Strided<true, Value>{s.a.as<Value>(), s.one(0).a_row}, s.accumulate,
+                             s.beside.as<float>());
+    });
   default:
-    return launch(epilogue_kernel, blocks_of_fours(s.m * s.n), k_threads, 0, stream, s.m, s.n, s.c,
-                  Ending{s.epilogue, s.with, s.beside});
+    return by_type(s.c.type, [&](auto value) {
+      using Value = decltype(value);
+      return launch(epilogue_kernel<Value>, blocks_of_fours(s.m * s.n), k_threads, 0, stream, s.m,
+                    s.n, s.c.as<Value>(), Ending<Value>::of(s));
+    });
   }
 }
 
@@ -115,7 +158,7 @@ int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
   }
   const std::size_t written = (s.batch - 1) * s.c_batch + s.m * s.one(0).c_row;
   stream->narrowed->forget(s.c, written);
-  if (s.beside != nullptr) {
+  if (s.beside) {
     stream->narrowed->forget(s.beside, is_gradient ? s.m : written);
   }
   return error != 0 || has_ended ? error : put_epilogue(stream, s);

@@ -65,7 +65,8 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
           .k = s.k,
           .a_is_turned = s.a_is_turned,
           .b_is_turned = s.b_is_turned,
-          .type = DType::f32,
+          .factor_type = s.a.type,
+          .type = s.c.type,
           .epilogue = s.epilogue,
           .accumulate = s.accumulate,
           .a_row = s.a_row,
@@ -75,9 +76,9 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
           .a_batch = s.a_batch,
           .b_batch = s.b_batch,
           .c_batch = s.c_batch,
-          .a_alignment = alignment_of(s.a),
-          .b_alignment = alignment_of(s.b),
-          .c_alignment = alignment_of(s.c)};
+          .a_alignment = alignment_of(s.a.memory),
+          .b_alignment = alignment_of(s.b.memory),
+          .c_alignment = alignment_of(s.c.memory)};
 }
 
 /// Whether put_epilogue() (layers.cu) can put it behind the product: it takes rows that lie on end.
@@ -115,8 +116,8 @@ int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const vo
       *to = slot.memory;
       return 0;
     }
-    const bool is_the_other = slot.used != 0 && slot.used == uses_; // Of the same product, maybe.
-    if (!is_the_other && (chosen == nullptr || is_better(slot))) {
+    const bool is_of_product = slot.used > before_product_;
+    if (!is_of_product && (chosen == nullptr || is_better(slot))) {
       chosen = &slot;
     }
   }
@@ -146,12 +147,13 @@ void Narrowed::forget() {
   }
 }
 
-void Narrowed::forget(const float* written, std::size_t count) {
-  const auto at = [](const float* memory) { return reinterpret_cast<std::uintptr_t>(memory); };
+void Narrowed::forget(const TypedPointer& written, std::size_t count) {
+  const auto at = [](const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); };
   for (Slot& slot : slots_) {
     const float* const from = slot.matrix.from;
-    const bool is_before = at(from + slot.matrix.rows * slot.matrix.stride) <= at(written);
-    slot.used = is_before || at(written + count) <= at(from) ? slot.used : 0;
+    const bool is_before = at(from + slot.matrix.rows * slot.matrix.stride) <= at(written.memory);
+    const bool is_behind = at((written + count).memory) <= at(from);
+    slot.used = is_before || is_behind ? slot.used : 0;
   }
 }
 
@@ -170,21 +172,39 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   }
   const Matmul s = matmul.one(0);
   MatmulShape shape = shape_of(s, matmul.batch);
-  MatmulMemory memory{s.a, s.b, s.c, s.with, s.beside};
-  if (s.is_rounded && matmul.batch == 1 && stream->multiplies_in != DType::f32) {
-    const Narrowed::Matrix a{s.a, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, s.a_row};
-    const Narrowed::Matrix b{s.b, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, s.b_row};
-    int error = stream->narrowed->get(stream, a, &memory.a);
-    if (error == 0) {
-      error = stream->narrowed->get(stream, b, &memory.b);
+  MatmulMemory memory{s.a.memory, s.b.memory, s.c.memory, s.with.memory, s.beside.memory};
+  const DType rounded = stream->multiplies_in;
+  int error = 0;
+  // Rounds what is not of its type yet, where that is asked for.
+  const auto narrow = [&](const ConstTypedPointer& from, std::size_t rows, std::size_t columns,
+                          std::size_t& row, const void*& to) {
+    if (error == 0 && from.type == DType::f32) {
+      const Narrowed::Matrix matrix{from.as<float>(), rows, columns, row};
+      error = stream->narrowed->get(stream, matrix, &to);
+      row = matrix.row();
     }
-    if (error != 0) {
-      return error;
+  };
+  stream->narrowed->begin_product();
+  if (s.is_rounded && matmul.batch == 1 && rounded != DType::f32) {
+    shape.factor_type = rounded;
+    narrow(s.a, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, shape.a_row, memory.a);
+    narrow(s.b, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, shape.b_row, memory.b);
+    shape.a_alignment = alignment_of(memory.a);
+    shape.b_alignment = alignment_of(memory.b);
+  } else if (s.a.type != s.b.type) {
+    return k_no_blas;
+  }
+  if (shape.type != DType::f32) { // Of such the library has it of factors and a bias alike.
+    if (shape.factor_type != shape.type) {
+      return k_no_blas;
     }
-    shape.type = stream->multiplies_in;
-    shape.a_row = a.row();
-    shape.b_row = b.row();
-    shape.a_alignment = shape.b_alignment = k_most_alignment;
+    if (s.epilogue == Matmul::Epilogue::bias || s.epilogue == Matmul::Epilogue::relu_bias) {
+      std::size_t row = s.n;
+      narrow(s.with, 1, s.n, row, memory.with);
+    }
+  }
+  if (error != 0) {
+    return error;
   }
   return run_planned(*blas, stream, shape, memory, has_ended);
 }

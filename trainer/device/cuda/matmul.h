@@ -1,11 +1,12 @@
-// Products of float32 matrices by the vendor's library, cuBLASLt, where it is found; the kernels of
+// Products of matrices by the vendor's library, cuBLASLt, where it is found; the kernels of
 // product.cuh do without it.
 //
 // How a product of some shape is best computed on a GPU is asked for once and remembered: the same
 // shape is computed the same way in every step and every run, by the same library. No way is taken
 // that adds to memory in whatever order blocks come (CUBLASLT_REDUCTION_SCHEME_INPLACE): runs are
 // repeated bit for bit. Products are in float32 throughout, without TF32, but where a model
-// computes in 16 bits: what it multiplies is rounded to them, and summed up in float32.
+// computes in 16 bits: what it multiplies is of them, or is rounded to them before, and summed up
+// in float32.
 #pragma once
 
 #include <array>
@@ -29,7 +30,8 @@ struct MatmulShape {
   std::size_t k;
   bool a_is_turned;
   bool b_is_turned;
-  DType type; ///< A's and B's; C is float32.
+  DType factor_type; ///< A's and B's,
+  DType type;        ///< and C's, and of a bias.
   Epilogue epilogue;
   bool accumulate;
   std::size_t a_row;
@@ -47,13 +49,14 @@ struct MatmulShape {
   auto operator<=>(const MatmulShape&) const = default;
 };
 
-/// Where a product lies: as Matmul has it, but for A and B, which may be of 16 bits.
+/// Where a product lies: as Matmul has it, but for what has been rounded. A bias' gradient is of
+/// float32.
 struct MatmulMemory {
   const void* a;
   const void* b;
-  float* c;
-  const float* with;
-  float* beside;
+  void* c;
+  const void* with;
+  void* beside;
 };
 
 /// The library, or what tests have in its place. All return 0 or an error code.
@@ -65,9 +68,9 @@ struct Blas {
   int (*run)(void* plan, const CudaStreamHandle* stream, const MatmulMemory& memory);
 };
 
-/// What a stream multiplies in 16 bits: matrices that are rounded to them before, and used again by
-/// the products that follow at once. So a gradient is rounded once for both of its products, and a
-/// layer's input once for queries, keys and values.
+/// What a stream multiplies in 16 bits and is of float32, as parameters are: it is rounded before,
+/// and used again by the products that follow at once. So where activations are of float32, too, a
+/// gradient is rounded once for both of its products.
 class Narrowed {
  public:
   /// `allocations`: of the device, counted up where memory is taken.
@@ -87,12 +90,14 @@ class Narrowed {
     /// From row to row as it is rounded, so that each begins at 16 bytes.
     DTRAIN_ON_BOTH std::size_t row() const { return (columns + 7) / 8 * 8; }
   };
+  /// What is got from here on is of one product, and stays until the next.
+  void begin_product() { before_product_ = uses_; }
   /// `to`: the matrix, rounded on the stream to what that multiplies in, if it is not there yet.
   int get(const CudaStreamHandle* stream, const Matrix& matrix, const void** to);
   /// Something else has been put on the stream, which may have written anywhere,
   void forget();
   /// or only there.
-  void forget(const float* written, std::size_t count);
+  void forget(const TypedPointer& written, std::size_t count);
   void free();
 
  private:
@@ -106,6 +111,7 @@ class Narrowed {
   int gpu_;
   std::atomic<std::uint64_t>& allocations_;
   std::uint64_t uses_ = 0;
+  std::uint64_t before_product_ = 0;
   std::array<Slot, 4> slots_;
 };
 

@@ -1,5 +1,5 @@
-// LayerNorm. Letters as text_kernels.h has them; the bytes that a kernel reads and writes are
-// beside it.
+// LayerNorm. Letters as text_kernels.h has them; the values that a kernel reads and writes are
+// beside it, of 4 or 2 bytes each.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
 
@@ -16,19 +16,21 @@ struct Fours {
   __device__ static std::size_t column(int k) {
     return k_four * (threadIdx.x + static_cast<std::size_t>(k) * blockDim.x);
   }
-  __device__ static Fours of(const float* row, std::size_t width) {
+  template <typename Value>
+  __device__ static Fours of(const Value* row, std::size_t width) {
     Fours fours = {};
     for (int k = 0; k < Kept; ++k) {
       if (column(k) < width) {
-        fours.at[k] = load<k_four>(row + column(k));
+        fours.at[k] = load_floats<k_four>(row + column(k));
       }
     }
     return fours;
   }
-  __device__ void write(std::size_t width, float* row) const {
+  template <typename Value>
+  __device__ void write(std::size_t width, Value* row) const {
     for (int k = 0; k < Kept; ++k) {
       if (column(k) < width) {
-        store(at[k], row + column(k));
+        store_floats(at[k], row + column(k));
       }
     }
   }
@@ -43,10 +45,10 @@ std::size_t kept_of(std::size_t width, const T*... arrays) {
   return width <= k_four * k_threads ? 1 : 2;
 }
 
-/// A block a row, of which the next is loaded meanwhile: 4 bytes read, 4 written.
-template <int Kept>
+/// A block a row, of which the next is loaded meanwhile: a value read, one written.
+template <int Kept, typename Value>
 __global__ void __launch_bounds__(k_row_threads)
-    norm_kept(NormShape s, const float* x, const float* gain, const float* shift, float* y,
+    norm_kept(NormShape s, const Value* x, const float* gain, const float* shift, Value* y,
               float* moments) {
   DYNAMIC_SHARED(float, room);
   using Row = Fours<Kept>;
@@ -97,19 +99,20 @@ struct NormRow {
   float mean;
   float inverse;
 
-  __device__ static NormRow of(const NormShape& s, std::size_t row, const float* x,
-                               const float* moments, const float* dy) {
+  template <typename Value>
+  __device__ static NormRow of(const NormShape& s, std::size_t row, const Value* x,
+                               const float* moments, const Value* dy) {
     return {Fours<Kept>::of(x + row * s.width, s.width),
             Fours<Kept>::of(dy + row * s.width, s.width), moments[2 * row], moments[2 * row + 1]};
   }
 };
 
-/// Likewise, 8 bytes read and 4 written; a block's sums of what becomes dgain and dshift are a row
-/// of `partial` (blocks, 2, width).
-template <int Kept>
+/// Likewise, two values read and one written; a block's sums of what becomes dgain and dshift are a
+/// row of `partial` (blocks, 2, width).
+template <int Kept, typename Value>
 __global__ void __launch_bounds__(k_row_threads)
-    norm_backward_kept(NormShape s, const float* x, const float* moments, const float* gain,
-                       float* dy, float* partial) {
+    norm_backward_kept(NormShape s, const Value* x, const float* moments, const float* gain,
+                       Value* dy, float* partial) {
   DYNAMIC_SHARED(float, room);
   const float share = 1.0F / static_cast<float>(s.width);
   const auto gains = Fours<Kept>::of(gain, s.width);
@@ -160,15 +163,16 @@ struct NormChanges {
   }
 };
 
-/// Any rows, a warp each: 4 bytes read, which stay in the caches for two more passes, and 4
+/// Any rows, a warp each: a value read, which stays in the caches for two more passes, and one
 /// written.
-__global__ void norm_kernel(NormShape s, const float* x, const float* gain, const float* shift,
-                            float* y, float* moments) {
+template <typename Value>
+__global__ void norm_kernel(NormShape s, const Value* x, const float* gain, const float* shift,
+                            Value* y, float* moments) {
   const std::size_t lane = threadIdx.x % k_warp_lanes;
   const float share = 1.0F / static_cast<float>(s.width);
   for (std::size_t row = std::size_t{blockIdx.x} * k_warps + threadIdx.x / k_warp_lanes;
        row < s.rows; row += std::size_t{gridDim.x} * k_warps) {
-    const float* const from = x + row * s.width;
+    const Value* const from = x + row * s.width;
     float sum = 0;
     for (std::size_t i = lane; i < s.width; i += k_warp_lanes) {
       sum += from[i];
@@ -189,15 +193,16 @@ __global__ void norm_kernel(NormShape s, const float* x, const float* gain, cons
   }
 }
 
-/// Any rows, a warp each, beside two sums of columns: 8 bytes read, 4 written.
-__global__ void norm_backward_kernel(NormShape s, const float* x, const float* moments,
-                                     const float* gain, float* dy) {
+/// Any rows, a warp each, beside two sums of columns: two values read, one written.
+template <typename Value>
+__global__ void norm_backward_kernel(NormShape s, const Value* x, const float* moments,
+                                     const float* gain, Value* dy) {
   const std::size_t lane = threadIdx.x % k_warp_lanes;
   const float share = 1.0F / static_cast<float>(s.width);
   for (std::size_t row = std::size_t{blockIdx.x} * k_warps + threadIdx.x / k_warp_lanes;
        row < s.rows; row += std::size_t{gridDim.x} * k_warps) {
-    const float* const from = x + row * s.width;
-    float* const change = dy + row * s.width;
+    const Value* const from = x + row * s.width;
+    Value* const change = dy + row * s.width;
     const float mean = moments[2 * row];
     const float inverse = moments[2 * row + 1];
     float of_gradient = 0;
@@ -216,45 +221,57 @@ __global__ void norm_backward_kernel(NormShape s, const float* x, const float* m
   }
 }
 
-/// What a norm's gain has as its gradient of a value: for sums over rows, 8 bytes read each.
+/// What a norm's gain has as its gradient of a value: for sums over rows, two values read each.
+template <typename Value>
 struct GainChange {
   std::size_t width;
-  const float* x;
+  const Value* x;
   const float* moments;
-  const float* dy;
+  const Value* dy;
   __device__ float operator()(std::size_t row, std::size_t column) const {
     const std::size_t i = row * width + column;
     return dy[i] * ((x[i] - moments[2 * row]) * moments[2 * row + 1]);
   }
 };
 
-int put_norm(const CudaStreamHandle* stream, const NormShape& s, const float* x, const float* gain,
-             const float* shift, float* y, float* moments) {
+template <typename Value>
+int put_norm_of(const CudaStreamHandle* stream, const NormShape& s, const Value* x,
+                const float* gain, const float* shift, Value* y, float* moments) {
   const std::size_t kept = kept_of(s.width, x, gain, shift, y);
   if (kept == 0) {
-    return launch(norm_kernel, blocks_for(s.rows, k_warps), k_threads, 0, stream, s, x, gain, shift,
-                  y, moments);
+    return launch(norm_kernel<Value>, blocks_for(s.rows, k_warps), k_threads, 0, stream, s, x, gain,
+                  shift, y, moments);
   }
   const std::size_t rows = s.rows / k_most_blocks; // Eight a block where there are many.
   const unsigned blocks = blocks_for(s.rows, rows < 1 ? 1 : rows < 8 ? rows : 8, 8 * k_most_blocks);
-  return launch(kept == 1 ? norm_kept<1> : norm_kept<2>, blocks, threads_of_row(s.width, kept),
-                2 * k_row_warps * sizeof(float), stream, s, x, gain, shift, y, moments);
+  return launch(kept == 1 ? norm_kept<1, Value> : norm_kept<2, Value>, blocks,
+                threads_of_row(s.width, kept), 2 * k_row_warps * sizeof(float), stream, s, x, gain,
+                shift, y, moments);
 }
 
-int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s, const float* x,
-                      const float* moments, const float* gain, bool accumulate, float* dy,
-                      float* dgain, float* dshift) {
+int put_norm(const CudaStreamHandle* stream, const NormShape& s, const ConstTypedPointer& x,
+             const float* gain, const float* shift, const TypedPointer& y, float* moments) {
+  return by_type(x.type, [&](auto value) {
+    using Value = decltype(value);
+    return put_norm_of(stream, s, x.as<Value>(), gain, shift, y.as<Value>(), moments);
+  });
+}
+
+template <typename Value>
+int put_norm_backward_of(const CudaStreamHandle* stream, const NormShape& s, const Value* x,
+                         const float* moments, const float* gain, bool accumulate, Value* dy,
+                         float* dgain, float* dshift) {
   const std::size_t kept = kept_of(s.width, x, gain, dy);
   if (kept == 0) {
-    int error = put_column_sums(stream, s.rows, s.width, GainChange{s.width, x, moments, dy},
+    int error = put_column_sums(stream, s.rows, s.width, GainChange<Value>{s.width, x, moments, dy},
                                 accumulate, dgain);
     if (error == 0) {
-      error =
-          put_column_sums(stream, s.rows, s.width, Strided<true>{dy, s.width}, accumulate, dshift);
+      error = put_column_sums(stream, s.rows, s.width, Strided<true, Value>{dy, s.width},
+                              accumulate, dshift);
     }
     return error != 0 ? error
-                      : launch(norm_backward_kernel, blocks_for(s.rows, k_warps), k_threads, 0,
-                               stream, s, x, moments, gain, dy);
+                      : launch(norm_backward_kernel<Value>, blocks_for(s.rows, k_warps), k_threads,
+                               0, stream, s, x, moments, gain, dy);
   }
   // As many as 132 multiprocessors hold at once, of eight rows or more each.
   constexpr std::size_t k_rows_a_block = 8;
@@ -264,12 +281,22 @@ int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s, const 
   auto* const of_columns = reinterpret_cast<float*>(stream->partial);
   float* const partial = of_columns + k_column_partials;
   const int error =
-      launch(kept == 1 ? norm_backward_kept<1> : norm_backward_kept<2>, blocks, threads,
-             4 * k_row_warps * sizeof(float), stream, s, x, moments, gain, dy, partial);
+      launch(kept == 1 ? norm_backward_kept<1, Value> : norm_backward_kept<2, Value>, blocks,
+             threads, 4 * k_row_warps * sizeof(float), stream, s, x, moments, gain, dy, partial);
   return error != 0
              ? error
              : put_column_sums(stream, blocks, 2 * s.width, Strided<true>{partial, 2 * s.width},
                                accumulate, NormChanges{s.width, dgain, dshift}, of_columns);
+}
+
+int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s,
+                      const ConstTypedPointer& x, const float* moments, const float* gain,
+                      bool accumulate, const TypedPointer& dy, float* dgain, float* dshift) {
+  return by_type(x.type, [&](auto value) {
+    using Value = decltype(value);
+    return put_norm_backward_of(stream, s, x.as<Value>(), moments, gain, accumulate, dy.as<Value>(),
+                                dgain, dshift);
+  });
 }
 
 } // namespace

@@ -28,10 +28,10 @@ struct Extent {
 };
 
 /// In memory. `k_along_steps`: neighbouring steps are neighbours there, else lines are.
-template <bool AlongSteps>
+template <bool AlongSteps, typename Value = float>
 struct Strided {
   static constexpr bool k_along_steps = AlongSteps;
-  const float* from;
+  const Value* from;
   std::size_t stride; ///< From line to line along steps, else from step to step.
 
   __device__ float operator()(std::size_t line, std::size_t step) const {
@@ -119,12 +119,21 @@ __device__ inline float gelu_tanh_slope(float x) {
   return share + x * share * (share * rest) * (1.5957691F + 0.2140645F * x * x);
 }
 
-/// A Matmul's epilogue.
+/// A Matmul's epilogue, of a C of such values.
+template <typename Value>
 struct Ending {
   using Epilogue = Matmul::Epilogue;
   Epilogue epilogue = Epilogue::none;
-  const float* with = nullptr;
-  float* beside = nullptr;
+  const float* bias = nullptr;
+  const Value* u = nullptr;
+  Value* beside = nullptr;
+
+  static Ending of(const Matmul& s) {
+    const bool is_slope = Ending{s.epilogue}.is_slope();
+    return {s.epilogue, is_slope ? nullptr : s.with.as<float>(),
+            is_slope ? s.with.as<Value>() : nullptr,
+            s.epilogue == Epilogue::bias_gradient ? nullptr : s.beside.as<Value>()};
+  }
 
   __device__ bool has_bias() const {
     return epilogue >= Epilogue::bias && epilogue <= Epilogue::gelu_tanh_bias;
@@ -132,11 +141,11 @@ struct Ending {
   __device__ bool is_gelu() const {
     return epilogue == Epilogue::gelu_bias || epilogue == Epilogue::gelu_tanh_bias;
   }
-  __device__ bool is_slope() const {
+  DTRAIN_ON_BOTH bool is_slope() const {
     return epilogue >= Epilogue::drelu && epilogue <= Epilogue::dgelu_tanh;
   }
-  /// What becomes of a value of C that has the bias, or that `u` is beside.
-  __device__ float of(float value, float u) const {
+  /// What becomes of a value of C that has the bias, or that `its_u` is beside.
+  __device__ float end(float value, float its_u) const {
     switch (epilogue) {
     case Epilogue::relu_bias:
       return value < 0 ? 0.0F : value; // A NaN stays one.
@@ -145,11 +154,11 @@ struct Ending {
     case Epilogue::gelu_tanh_bias:
       return value * gelu_share(value);
     case Epilogue::drelu:
-      return u > 0 ? value : 0.0F;
+      return its_u > 0 ? value : 0.0F;
     case Epilogue::dgelu:
-      return value * gelu_slope(u);
+      return value * gelu_slope(its_u);
     case Epilogue::dgelu_tanh:
-      return value * gelu_tanh_slope(u);
+      return value * gelu_tanh_slope(its_u);
     default:
       return value;
     }
@@ -157,25 +166,26 @@ struct Ending {
   /// What becomes of value number `at` of C, which is in `column`.
   __device__ float operator()(float value, std::size_t at, std::size_t column) const {
     if (has_bias()) {
-      value += with[column];
+      value += bias[column];
     }
     if (is_gelu()) {
       beside[at] = value;
     }
-    return of(value, is_slope() ? with[at] : 0.0F);
+    return end(value, is_slope() ? static_cast<float>(u[at]) : 0.0F);
   }
 };
 
 /// To memory, (m, n) row-major, of several splits one after the other.
+template <typename Value>
 struct Store {
-  float* c;
+  Value* c;
   bool accumulate = false;
-  Ending ending = {};
+  Ending<Value> ending = {};
   std::size_t row_size = 0; ///< From a row of C to the next; 0: n.
 
   __device__ void operator()(const Tile& sum, std::size_t row, std::size_t column,
                              const Extent& size) const {
-    float* const to = c + blockIdx.z * size.m * size.n;
+    Value* const to = c + blockIdx.z * size.m * size.n;
     for (int r = 0; r < k_own; ++r) {
       for (int own = 0; own < k_own; ++own) {
         const std::size_t at_row = row + r;

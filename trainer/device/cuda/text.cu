@@ -1,6 +1,6 @@
 // What models of text compute between their products, but for embedding.cu and norm.cu. All but
-// gelu, which has an error function or an exponential a value, are bound by memory: the bytes that
-// each reads and writes are beside it. Letters as text_kernels.h has them.
+// gelu, which has an error function or an exponential a value, are bound by memory: the values that
+// each reads and writes are beside it, of 4 or 2 bytes each. Letters as text_kernels.h has them.
 #include "trainer/device/cuda/dropped.cuh"
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
@@ -42,9 +42,10 @@ __device__ Pack<float, N> drop_factors(const Dropped& dropped, std::size_t i) {
   return factors;
 }
 
-/// 4 bytes and a bit read, 4 written.
-__global__ void drop_kernel(std::size_t n, Dropped dropped, const float* x, float* to) {
-  const auto drop = [&]<int N>(std::size_t i, Pack<float, N>& from, Pack<float, N>& left) {
+/// A value and a bit read, a value written.
+template <typename Value>
+__global__ void drop_kernel(std::size_t n, Dropped dropped, const Value* x, Value* to) {
+  const auto drop = [&]<int N>(std::size_t i, Pack<Value, N>& from, Pack<Value, N>& left) {
     const Pack<float, N> by = drop_factors<N>(dropped, i);
     for (int k = 0; k < N; ++k) {
       left.at[k] = from.at[k] * by.at[k];
@@ -53,10 +54,11 @@ __global__ void drop_kernel(std::size_t n, Dropped dropped, const float* x, floa
   each_pack(of_grid(), n, true, drop, x, to);
 }
 
-/// 8 bytes and a bit read, 4 written.
-__global__ void drop_and_add_kernel(std::size_t n, Dropped dropped, const float* residual,
-                                    float* x) {
-  const auto drop = [&]<int N>(std::size_t i, Pack<float, N>& added, Pack<float, N>& to) {
+/// Two values and a bit read, a value written.
+template <typename Value>
+__global__ void drop_and_add_kernel(std::size_t n, Dropped dropped, const Value* residual,
+                                    Value* x) {
+  const auto drop = [&]<int N>(std::size_t i, Pack<Value, N>& added, Pack<Value, N>& to) {
     const Pack<float, N> by = drop_factors<N>(dropped, i);
     for (int k = 0; k < N; ++k) {
       to.at[k] = to.at[k] * by.at[k] + added.at[k];
@@ -65,39 +67,42 @@ __global__ void drop_and_add_kernel(std::size_t n, Dropped dropped, const float*
   each_pack(of_grid(), n, true, drop, residual, x);
 }
 
-/// 8 bytes read, 4 written.
-__global__ void gelu_backward_kernel(std::size_t n, const float* x, float* dy) {
+/// Two values read, one written.
+template <typename Value>
+__global__ void gelu_backward_kernel(std::size_t n, const Value* x, Value* dy) {
   each(
-      of_grid(), n, [](float u, float& change) { change *= gelu_slope(u); }, x, dy);
+      of_grid(), n, [](float u, Value& change) { change = change * gelu_slope(u); }, x, dy);
 }
 
-/// A block a slot: 4 bytes read and 4 written a value of what is masked.
-__global__ void gather_masked_kernel(MaskedShape s, const std::int32_t* masked, const float* x,
-                                     float* to) {
+/// A block a slot: what is masked is read, and written.
+template <typename Value>
+__global__ void gather_masked_kernel(MaskedShape s, const std::int32_t* masked, const Value* x,
+                                     Value* to) {
   for (std::size_t slot = blockIdx.x; slot < s.slots(); slot += gridDim.x) {
-    float* const row = to + slot * s.width;
+    Value* const row = to + slot * s.width;
     if (masked[slot] < 0) {
       each(
-          of_block(), s.width, [](float& value) { value = 0; }, row);
+          of_block(), s.width, [](Value& value) { value = 0; }, row);
     } else {
       const std::size_t token =
           slot / s.most_masked * s.length + static_cast<std::size_t>(masked[slot]);
       each(
-          of_block(), s.width, [](float from, float& value) { value = from; }, x + token * s.width,
+          of_block(), s.width, [](Value from, Value& value) { value = from; }, x + token * s.width,
           row);
     }
   }
 }
 
 /// The same. No two slots are of one token.
-__global__ void scatter_masked_kernel(MaskedShape s, const std::int32_t* masked, const float* from,
-                                      float* to) {
+template <typename Value>
+__global__ void scatter_masked_kernel(MaskedShape s, const std::int32_t* masked, const Value* from,
+                                      Value* to) {
   for (std::size_t slot = blockIdx.x; slot < s.slots(); slot += gridDim.x) {
     if (masked[slot] >= 0) {
       const std::size_t token =
           slot / s.most_masked * s.length + static_cast<std::size_t>(masked[slot]);
       each(
-          of_block(), s.width, [](float value, float& row) { row = value; }, from + slot * s.width,
+          of_block(), s.width, [](Value value, Value& row) { row = value; }, from + slot * s.width,
           to + token * s.width);
     }
   }
@@ -117,26 +122,27 @@ __device__ inline float block_largest(float value, float* room) {
 }
 
 // Of many logits a block of as many threads as there are has a multiprocessor for itself: so the
-// rows under way, of 132 times 50,304 logits 27 MB, are still in the second cache when they are
-// read again.
+// rows under way, of 132 times 50,304 logits 27 MB at most, are still in the second cache when they
+// are read again.
 constexpr std::size_t k_many_logits = 8192;
 constexpr int k_most_threads = 1024;
 constexpr std::size_t k_rows_in_cache = 132;
 constexpr std::size_t k_score_room = (k_most_threads / k_warp_lanes) * 3; ///< Doubles.
 
-/// A block a slot: 4 bytes read of each logit, twice, and 4 written; two exponentials each.
+/// A block a slot: each logit is read twice, and written; two exponentials each.
+template <typename Value>
 __global__ void __launch_bounds__(k_most_threads)
     masked_cross_entropy_kernel(MaskedShape s, const std::int32_t* masked,
-                                const std::int32_t* targets, const float* scale, float* logits,
+                                const std::int32_t* targets, const float* scale, Value* logits,
                                 double* partial, unsigned* arrived, Score* score) {
   DYNAMIC_SHARED(double, room);
   auto* const room_of_largest = reinterpret_cast<float*>(room + k_score_room);
   double scored[3] = {0, 0, 0}; // Loss, correct and count, by the first thread.
   for (std::size_t slot = blockIdx.x; slot < s.slots(); slot += gridDim.x) {
-    float* const z = logits + slot * s.width;
+    Value* const z = logits + slot * s.row_size();
     if (masked[slot] < 0) {
       each(
-          of_block(), s.width, [](float& logit) { logit = 0; }, z);
+          of_block(), s.width, [](Value& logit) { logit = 0; }, z);
       continue; // All of the block's threads.
     }
     const std::int32_t* const of_row = masked + slot / s.most_masked * s.most_masked;
@@ -148,7 +154,7 @@ __global__ void __launch_bounds__(k_most_threads)
     const float logit = z[target];
     float own_largest = -3.4028235e38F; // Finite, so that it can be subtracted from itself.
     float own = 0;
-    const auto add = [&]<int N>(std::size_t /*word*/, const Pack<float, N>& some) {
+    const auto add = [&]<int N>(std::size_t /*word*/, const Pack<Value, N>& some) {
       float most = some.at[0];
       for (const float value : some.at) {
         most = value > most ? value : most;
@@ -161,14 +167,14 @@ __global__ void __launch_bounds__(k_most_threads)
         own += expf(value - own_largest);
       }
     };
-    each_pack(of_block(), s.width, true, add, static_cast<const float*>(z));
+    each_pack(of_block(), s.width, true, add, static_cast<const Value*>(z));
     const float largest = block_largest(own_largest, room_of_largest);
     sums[1] = double{own * expf(own_largest - largest)};
     block_sums(sums, room); // Behind it everybody has read the target's logit.
     if (scale != nullptr) {
       const float weight = *scale / static_cast<float>(sums[0]);
       const auto share = static_cast<float>(1 / sums[1]);
-      const auto change = [&]<int N>(std::size_t word, Pack<float, N>& some) {
+      const auto change = [&]<int N>(std::size_t word, Pack<Value, N>& some) {
         for (int k = 0; k < N; ++k) {
           const float p = expf(some.at[k] - largest) * share;
           some.at[k] = (p - (word + k == target ? 1.0F : 0.0F)) * weight;
@@ -195,42 +201,66 @@ int put_keep_bits(const CudaStreamHandle* stream, const KeepBits& which, std::si
   return launch(keep_bits_kernel, blocks_for(words), k_threads, 0, stream, which, words, to);
 }
 
-int put_drop(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped, const float* x,
-             float* to) {
-  return launch(drop_kernel, blocks_of_fours(n), k_threads, 0, stream, n, dropped, x, to);
+int put_drop(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped,
+             const ConstTypedPointer& x, const TypedPointer& to) {
+  return by_type(x.type, [&](auto value) {
+    using Value = decltype(value);
+    return launch(drop_kernel<Value>, blocks_of_fours(n), k_threads, 0, stream, n, dropped,
+                  x.as<Value>(), to.as<Value>());
+  });
 }
 
 int put_drop_and_add(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped,
-                     const float* residual, float* x) {
-  return launch(drop_and_add_kernel, blocks_of_fours(n), k_threads, 0, stream, n, dropped, residual,
-                x);
+                     const ConstTypedPointer& residual, const TypedPointer& x) {
+  return by_type(x.type, [&](auto value) {
+    using Value = decltype(value);
+    return launch(drop_and_add_kernel<Value>, blocks_of_fours(n), k_threads, 0, stream, n, dropped,
+                  residual.as<Value>(), x.as<Value>());
+  });
 }
 
-int put_gelu_backward(const CudaStreamHandle* stream, std::size_t n, const float* x, float* dy) {
-  return launch(gelu_backward_kernel, blocks_of_fours(n), k_threads, 0, stream, n, x, dy);
+int put_gelu_backward(const CudaStreamHandle* stream, std::size_t n, const ConstTypedPointer& x,
+                      const TypedPointer& dy) {
+  return by_type(x.type, [&](auto value) {
+    using Value = decltype(value);
+    return launch(gelu_backward_kernel<Value>, blocks_of_fours(n), k_threads, 0, stream, n,
+                  x.as<Value>(), dy.as<Value>());
+  });
 }
 
 int put_gather_masked(const CudaStreamHandle* stream, const MaskedShape& s,
-                      const std::int32_t* masked, const float* x, float* to) {
-  return launch(gather_masked_kernel, blocks_of_rows(s.slots()), threads_of_row(s.width), 0, stream,
-                s, masked, x, to);
+                      const std::int32_t* masked, const ConstTypedPointer& x,
+                      const TypedPointer& to) {
+  return by_type(x.type, [&](auto value) {
+    using Value = decltype(value);
+    return launch(gather_masked_kernel<Value>, blocks_of_rows(s.slots()), threads_of_row(s.width),
+                  0, stream, s, masked, x.as<Value>(), to.as<Value>());
+  });
 }
 
 int put_scatter_masked(const CudaStreamHandle* stream, const MaskedShape& s,
-                       const std::int32_t* masked, const float* from, float* to) {
-  return launch(scatter_masked_kernel, blocks_of_rows(s.slots()), threads_of_row(s.width), 0,
-                stream, s, masked, from, to);
+                       const std::int32_t* masked, const ConstTypedPointer& from,
+                       const TypedPointer& to) {
+  return by_type(to.type, [&](auto value) {
+    using Value = decltype(value);
+    return launch(scatter_masked_kernel<Value>, blocks_of_rows(s.slots()), threads_of_row(s.width),
+                  0, stream, s, masked, from.as<Value>(), to.as<Value>());
+  });
 }
 
 int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape& s,
                              const std::int32_t* masked, const std::int32_t* targets,
-                             const float* scale, float* logits, Score* score) {
+                             const float* scale, const TypedPointer& logits, Score* score) {
   const bool are_many = s.width >= k_many_logits;
-  return launch(masked_cross_entropy_kernel,
-                blocks_for(s.slots(), 1, are_many ? k_rows_in_cache : k_most_blocks),
-                are_many ? k_most_threads : k_threads,
-                k_score_room * sizeof(double) + k_most_threads / k_warp_lanes * sizeof(float),
-                stream, s, masked, targets, scale, logits, stream->partial, stream->arrived, score);
+  return by_type(logits.type, [&](auto value) {
+    using Value = decltype(value);
+    return launch(masked_cross_entropy_kernel<Value>,
+                  blocks_for(s.slots(), 1, are_many ? k_rows_in_cache : k_most_blocks),
+                  are_many ? k_most_threads : k_threads,
+                  k_score_room * sizeof(double) + k_most_threads / k_warp_lanes * sizeof(float),
+                  stream, s, masked, targets, scale, logits.as<Value>(), stream->partial,
+                  stream->arrived, score);
+  });
 }
 
 } // namespace
