@@ -17,7 +17,7 @@ constexpr int k_backward_tile = 32;     ///< and in backward keys or queries.
 template <int Depth>
 __global__ void __launch_bounds__(k_threads)
     flash_forward(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
-                  Heads<const float> of, float* lse, float* context) {
+                  Heads<const Bf16Value*> of, float* lse, Bf16Value* context) {
   constexpr int k_tile = k_forward_tile;
   DYNAMIC_SHARED(std::uint32_t, room);
   std::uint32_t* const keys = room;
@@ -90,15 +90,15 @@ __global__ void __launch_bounds__(k_threads)
 /// inner (B, A, T): of each line the product of what it gave and its change. Depth / 4 lanes a
 /// line.
 template <int Depth>
-__global__ void flash_inner(AttentionShape s, const float* context, const float* dcontext,
+__global__ void flash_inner(AttentionShape s, const Bf16Value* context, const Bf16Value* dcontext,
                             float* inner) {
   constexpr unsigned k_lanes = Depth / 4;
   const std::size_t i = first_item();
   const std::size_t line = i / k_lanes; // As they lie in (N, H).
   float sum = 0;
   if (line < s.lines()) {
-    const float4 x = *reinterpret_cast<const float4*>(context + i * 4);
-    const float4 y = *reinterpret_cast<const float4*>(dcontext + i * 4);
+    const float4 x = widen_four(context + i * 4);
+    const float4 y = widen_four(dcontext + i * 4);
     sum = x.x * y.x + x.y * y.y + (x.z * y.z + x.w * y.w);
   }
   for (int other = k_lanes / 2; other > 0; other /= 2) {
@@ -113,8 +113,8 @@ __global__ void flash_inner(AttentionShape s, const float* context, const float*
 template <int Depth>
 __global__ void __launch_bounds__(k_threads)
     flash_queries(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
-                  Heads<const float> of, const float* dcontext, const float* lse,
-                  const float* inner, float* dqueries) {
+                  Heads<const Bf16Value*> of, const Bf16Value* dcontext, const float* lse,
+                  const float* inner, Bf16Value* dqueries) {
   constexpr int k_tile = k_backward_tile;
   DYNAMIC_SHARED(std::uint32_t, room);
   std::uint32_t* const key_rows = room;
@@ -168,8 +168,8 @@ __global__ void __launch_bounds__(k_threads)
 template <int Depth>
 __global__ void __launch_bounds__(k_threads)
     flash_keys(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
-               Heads<const float> of, const float* dcontext, const float* lse, const float* inner,
-               float* dkeys, float* dvalues) {
+               Heads<const Bf16Value*> of, const Bf16Value* dcontext, const float* lse,
+               const float* inner, Bf16Value* dkeys, Bf16Value* dvalues) {
   constexpr int k_tile = k_backward_tile;
   DYNAMIC_SHARED(std::uint32_t, room);
   std::uint32_t* const query_rows = room;
@@ -254,55 +254,64 @@ unsigned blocks_of(const AttentionShape& s) {
   return static_cast<unsigned>(s.rows * s.heads * ((s.length + k_lines - 1) / k_lines));
 }
 
+Heads<const Bf16Value*> halves_of(const Heads<ConstTypedPointer>& of) {
+  return {of.query.as<Bf16Value>(), of.key.as<Bf16Value>(), of.value.as<Bf16Value>()};
+}
+
 template <int Depth>
 int put_forward(const CudaStreamHandle* stream, const AttentionShape& s,
-                const std::int32_t* lengths, const Dropped& dropped, const Heads<const float>& of,
-                float* lse, float* context) {
+                const std::int32_t* lengths, const Dropped& dropped,
+                const Heads<ConstTypedPointer>& of, float* lse, const TypedPointer& context) {
   constexpr std::size_t k_room =
       k_forward_tile * k_row_words<Depth> * 4 + k_forward_tile / 2 * k_pair_words<Depth> * 4;
   return launch(flash_forward<Depth>, blocks_of(s), k_threads, k_room, stream, s, lengths, dropped,
-                power_scale(s), of, lse, context);
+                power_scale(s), halves_of(of), lse, context.as<Bf16Value>());
 }
 
 template <int Depth>
 int put_backward(const CudaStreamHandle* stream, const AttentionShape& s,
-                 const std::int32_t* lengths, const Dropped& dropped, const Heads<const float>& of,
-                 const float* lse, const float* context, const float* dcontext, float* inner,
-                 const Heads<float>& changes) {
+                 const std::int32_t* lengths, const Dropped& dropped,
+                 const Heads<ConstTypedPointer>& typed, const float* lse,
+                 const ConstTypedPointer& context, const ConstTypedPointer& dcontext, float* inner,
+                 const Heads<TypedPointer>& changes) {
   constexpr std::size_t k_rows = k_backward_tile * k_row_words<Depth> * 4;
   constexpr std::size_t k_pairs = k_backward_tile / 2 * k_pair_words<Depth> * 4;
   const std::size_t threads = s.lines() * (Depth / 4);
+  const Heads<const Bf16Value*> of = halves_of(typed);
+  const auto* const changed = dcontext.as<Bf16Value>();
   int error =
       launch(flash_inner<Depth>, static_cast<unsigned>((threads + k_threads - 1) / k_threads),
-             k_threads, 0, stream, s, context, dcontext, inner);
+             k_threads, 0, stream, s, context.as<Bf16Value>(), changed, inner);
   if (error == 0) {
     error = launch(flash_queries<Depth>, blocks_of(s), k_threads, 2 * k_rows + k_pairs, stream, s,
-                   lengths, dropped, power_scale(s), of, dcontext, lse, inner, changes.query);
+                   lengths, dropped, power_scale(s), of, changed, lse, inner,
+                   changes.query.as<Bf16Value>());
   }
   return error != 0 ? error
                     : launch(flash_keys<Depth>, blocks_of(s), k_threads,
                              2 * k_rows + 2 * k_pairs + 2 * k_backward_tile * sizeof(float), stream,
-                             s, lengths, dropped, power_scale(s), of, dcontext, lse, inner,
-                             changes.key, changes.value);
+                             s, lengths, dropped, power_scale(s), of, changed, lse, inner,
+                             changes.key.as<Bf16Value>(), changes.value.as<Bf16Value>());
 }
 
 } // namespace
 
 bool is_flash(const CudaStreamHandle* stream, const AttentionShape& s) {
-  return stream->multiplies_in != DType::f32 && (s.depth == 32 || s.depth == 64);
+  return stream->multiplies_in == DType::bf16 && (s.depth == 32 || s.depth == 64);
 }
 
 int put_flash_attention(const CudaStreamHandle* stream, const AttentionShape& s,
                         const std::int32_t* lengths, const Dropped& dropped,
-                        const Heads<const float>& of, float* p, float* context) {
+                        const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context) {
   return (s.depth == 32 ? put_forward<32> : put_forward<64>)(stream, s, lengths, dropped, of, p,
                                                              context);
 }
 
 int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& s,
                        const std::int32_t* lengths, const Dropped& dropped,
-                       const Heads<const float>& of, const float* p, const float* context,
-                       const float* dcontext, float* room, const Heads<float>& changes) {
+                       const Heads<ConstTypedPointer>& of, const float* p,
+                       const ConstTypedPointer& context, const ConstTypedPointer& dcontext,
+                       float* room, const Heads<TypedPointer>& changes) {
   return (s.depth == 32 ? put_backward<32> : put_backward<64>)(stream, s, lengths, dropped, of, p,
                                                                context, dcontext, room, changes);
 }

@@ -10,16 +10,17 @@
 
 namespace trainer {
 
-/// Of this shape, on a stream that multiplies in 16 bits.
+/// Of this shape, on a stream whose activations are of bf16.
 bool is_flash(const CudaStreamHandle* stream, const AttentionShape& shape);
 
 /// As TextKernels::attention and its backward; of `p` and `room` a float a line is used.
 int put_flash_attention(const CudaStreamHandle* stream, const AttentionShape& shape,
                         const std::int32_t* lengths, const Dropped& dropped,
-                        const Heads<const float>& of, float* p, float* context);
+                        const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context);
 int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& shape,
                        const std::int32_t* lengths, const Dropped& dropped,
-                       const Heads<const float>& of, const float* p, const float* context,
-                       const float* dcontext, float* room, const Heads<float>& changes);
+                       const Heads<ConstTypedPointer>& of, const float* p,
+                       const ConstTypedPointer& context, const ConstTypedPointer& dcontext,
+                       float* room, const Heads<TypedPointer>& changes);
 
 } // namespace trainer

@@ -57,10 +57,15 @@ __device__ Strip<Value> strip(const AttentionShape& s, const Place& place, Value
   return {all + place.at, s.width(), static_cast<int>(s.length)};
 }
 
+__device__ inline float4 widen_four(const Bf16Value* from) {
+  const uint2 both = *reinterpret_cast<const uint2*>(from);
+  return {bits_float(both.x << 16), bits_float(both.x & 0xffff0000U), bits_float(both.y << 16),
+          bits_float(both.y & 0xffff0000U)};
+}
+
 template <typename Value>
 __device__ float4 four(const Strip<Value>& from, int token, int column) {
-  return token < from.length ? *reinterpret_cast<const float4*>(from.at(token) + column)
-                             : float4{0, 0, 0, 0};
+  return token < from.length ? widen_four(from.at(token) + column) : float4{0, 0, 0, 0};
 }
 
 /// Words of a row of a tile in shared memory: no two lanes meet in a bank.
@@ -74,7 +79,7 @@ constexpr int k_pair_words = Depth + 8;
 template <int Depth, int Tile>
 class Fetched {
  public:
-  __device__ void fetch(const Strip<const float>& from, int first) {
+  __device__ void fetch(const Strip<const Bf16Value>& from, int first) {
     each([&](int part, int pair, int four_columns) {
       of_[part][0] = four(from, first + 2 * pair, four_columns * 4);
       of_[part][1] = four(from, first + 2 * pair + 1, four_columns * 4);
@@ -121,16 +126,15 @@ class Fetched {
 
 /// A warp's 16 rows as the A of products along their depth.
 template <int Depth>
-__device__ void load_factors(const Strip<const float>& from, const Place& place,
+__device__ void load_factors(const Strip<const Bf16Value>& from, const Place& place,
                              FactorA (&a)[Depth / k_step]) {
   for (int step = 0; step < Depth / k_step; ++step) {
     for (int word = 0; word < 4; ++word) {
       const int token = place.warp_first + place.group + word % 2 * 8;
       const int column = step * k_step + word / 2 * 8 + 2 * place.in_group;
-      const float2 x = token < from.length
-                           ? *reinterpret_cast<const float2*>(from.at(token) + column)
-                           : float2{0, 0};
-      a[step][word] = pack_bf16(x.x, x.y);
+      a[step][word] = token < from.length
+                          ? *reinterpret_cast<const std::uint32_t*>(from.at(token) + column)
+                          : 0U;
     }
   }
 }
@@ -170,14 +174,14 @@ __device__ void add_by_pairs(const Sums (&of_tile)[Tile / 8], const std::uint32_
 /// A warp's 16 rows, times `by`, of each half of them its own.
 template <int Depth>
 __device__ void store(const Sums (&sums)[Depth / 8], const float (&by)[2], const Place& place,
-                      const Strip<float>& to) {
+                      const Strip<Bf16Value>& to) {
   for (int half = 0; half < 2; ++half) {
     const int token = place.warp_first + place.group + half * 8;
     if (token < to.length) {
       DTRAIN_UNROLL
       for (int j = 0; j < Depth / 8; ++j) {
-        *reinterpret_cast<float2*>(to.at(token) + j * 8 + 2 * place.in_group) =
-            float2{sums[j][2 * half] * by[half], sums[j][2 * half + 1] * by[half]};
+        *reinterpret_cast<std::uint32_t*>(to.at(token) + j * 8 + 2 * place.in_group) =
+            pack_bf16(sums[j][2 * half] * by[half], sums[j][2 * half + 1] * by[half]);
       }
     }
   }
@@ -232,8 +236,8 @@ __device__ inline float factor_of(const AttentionShape& s, const Place& place,
 /// tile in shared memory, of which work(first key) then makes something; the next one is under way
 /// meanwhile. A warp whose queries see none of a tile does not work on it.
 template <int Depth, int Tile, typename Put, typename Work>
-__device__ void walk_keys(const AttentionShape& s, const Place& place, const Heads<const float>& of,
-                          const Put& put, const Work& work) {
+__device__ void walk_keys(const AttentionShape& s, const Place& place,
+                          const Heads<const Bf16Value*>& of, const Put& put, const Work& work) {
   const int last = keys_up_to(s, place, place.first + k_lines - 1);
   Fetched<Depth, Tile> keys;
   Fetched<Depth, Tile> values;
