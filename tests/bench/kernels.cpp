@@ -176,12 +176,15 @@ void products(trainer::Device& device, Measured& measured, const std::string& ty
   const Buffer c = device.allocate(most, DType::f32);
   const Buffer beside = device.allocate(most, DType::f32);
   const auto put = [&](const std::string& name, Matmul s) {
+    // Activations are of their type, and parameters and their gradients of float32.
+    const DType activation = device.activation_type();
+    const bool is_of_weight = s.a_is_turned;
     s.is_rounded = true;
-    s.a = a.data();
-    s.b = b.data();
-    s.c = c.data();
-    s.with = a.data();
-    s.beside = beside.data();
+    s.a = {a.memory(), activation};
+    s.b = {b.memory(), is_of_weight ? activation : DType::f32};
+    s.c = {c.memory(), is_of_weight ? DType::f32 : activation};
+    s.with = {a.memory(), s.epilogue == Matmul::Epilogue::dgelu_tanh ? activation : DType::f32};
+    s.beside = {beside.memory(), is_of_weight ? DType::f32 : activation};
     const double seconds = measured.seconds([&] { device.kernels().matmul(device.stream(), s); });
     measured.print(fmt::format("{}{} {} x {} x {}", type, name, s.m, s.n, s.k), "TFLOP/s",
                    2.0 * static_cast<double>(s.m * s.n * s.k) / seconds / k_tera);
@@ -209,14 +212,14 @@ void attention(trainer::Device& device, Measured& measured, const std::string& t
     const std::size_t squares = s.lines() * s.length;
     std::vector<Buffer> memory;
     for (int i = 0; i < 8; ++i) {
-      memory.push_back(device.allocate(values, DType::f32));
+      memory.push_back(device.allocate(values, device.activation_type()));
     }
     const Buffer p = device.allocate(squares, DType::f32);
     const Buffer room = device.allocate(squares, DType::f32);
     const Buffer lengths = device.allocate(s.rows, DType::f32);
     const std::vector<std::int32_t> all(s.rows, static_cast<std::int32_t>(s.length));
     device.stream().copy(all.data(), lengths.memory(), lengths.bytes());
-    const auto at = [&](int i) { return memory[i].data(); };
+    const auto at = [&](int i) -> trainer::TypedPointer { return memory[i]; };
     const trainer::TextKernels& text = *device.kernels().text;
     const std::string name =
         fmt::format("{}attention {} x {} x {} x {}", type, s.rows, s.length, s.heads, s.depth);

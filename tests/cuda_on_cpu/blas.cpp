@@ -27,12 +27,15 @@ struct Plan {
 /// Of some epilogues, as the real one's, there is none; nor of one in two shapes.
 int plan(int gpu, const MatmulShape& shape, std::size_t workspace, void** plan) {
   using Epilogue = Matmul::Epilogue;
+  if (shape.type != DType::f32 && shape.type != shape.factor_type) {
+    fail("a product is planned of types that cuBLASLt has none of");
+  }
   if (workspace == 0) {
     fail("a product is planned without a workspace");
   }
-  const bool is_known =
-      shape.epilogue <= Epilogue::relu_bias ||
-      (shape.epilogue == Epilogue::bias_gradient && !shape.accumulate && shape.n % 2 == 0);
+  const bool is_known = shape.epilogue <= Epilogue::relu_bias ||
+                        (shape.epilogue == Epilogue::bias_gradient && !shape.accumulate &&
+                         shape.n % 2 == 0 && shape.type == DType::f32);
   if (!is_known) {
     *plan = nullptr;
     return 0;
@@ -60,11 +63,11 @@ void compute(const MatmulShape& s, const MatmulMemory& memory, std::size_t numbe
   using Epilogue = Matmul::Epilogue;
   const auto a = [&](std::size_t row, std::size_t step) {
     const std::size_t at = s.a_is_turned ? step * s.a_row + row : row * s.a_row + step;
-    return value_of(s.type, memory.a, number * s.a_batch + at);
+    return value_of(s.factor_type, memory.a, number * s.a_batch + at);
   };
   const auto b = [&](std::size_t step, std::size_t column) {
     const std::size_t at = s.b_is_turned ? column * s.b_row + step : step * s.b_row + column;
-    return value_of(s.type, memory.b, number * s.b_batch + at);
+    return value_of(s.factor_type, memory.b, number * s.b_batch + at);
   };
   for (std::size_t row = 0; row < s.m; ++row) {
     for (std::size_t column = 0; column < s.n; ++column) {
@@ -73,18 +76,24 @@ void compute(const MatmulShape& s, const MatmulMemory& memory, std::size_t numbe
         sum += a(row, i) * b(i, column);
       }
       if (s.epilogue == Epilogue::bias || s.epilogue == Epilogue::relu_bias) {
-        sum += memory.with[column];
+        sum += value_of(s.type, memory.with, column);
       }
       if (s.epilogue == Epilogue::relu_bias && sum < 0) {
         sum = 0;
       }
-      float& to = memory.c[number * s.c_batch + row * s.c_row + column];
-      to = s.accumulate ? to + sum : sum;
+      const std::size_t at = number * s.c_batch + row * s.c_row + column;
+      sum += s.accumulate ? value_of(s.type, memory.c, at) : 0;
+      if (s.type == DType::f32) {
+        static_cast<float*>(memory.c)[at] = sum;
+      } else {
+        static_cast<std::uint16_t*>(memory.c)[at] = Bf16::narrow(sum);
+      }
     }
     if (s.epilogue == Epilogue::bias_gradient) {
-      memory.beside[row] = 0;
+      float& to = static_cast<float*>(memory.beside)[row];
+      to = 0;
       for (std::size_t i = 0; i < s.k; ++i) {
-        memory.beside[row] += a(row, i);
+        to += a(row, i);
       }
     }
   }

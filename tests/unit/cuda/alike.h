@@ -13,6 +13,40 @@ namespace trainer::test {
 
 using Values = std::vector<float>;
 
+/// `values` on a device, in what it keeps activations in.
+class Activations {
+ public:
+  Activations(Device& device, const Values& values)
+      : device_(&device), buffer_(device.allocate(values.size(), device.activation_type())) {
+    const std::vector<Bf16Value> halves(values.begin(), values.end());
+    device.stream().copy(is_float() ? static_cast<const void*>(values.data()) : halves.data(),
+                         buffer_.memory(), buffer_.bytes());
+  }
+  TypedPointer pointer() const { return buffer_; }
+  Values read() const {
+    Values values(buffer_.size());
+    std::vector<Bf16Value> halves(buffer_.size());
+    device_->stream().copy(buffer_.memory(),
+                           is_float() ? static_cast<void*>(values.data()) : halves.data(),
+                           buffer_.bytes());
+    return is_float() ? values : Values(halves.begin(), halves.end());
+  }
+
+ private:
+  bool is_float() const { return buffer_.dtype() == DType::f32; }
+
+  Device* device_;
+  Buffer buffer_;
+};
+
+/// Rounded to bf16.
+inline Values rounded(Values values) {
+  for (float& value : values) {
+    value = Bf16Value(value);
+  }
+  return values;
+}
+
 /// What `work` leaves of `arrays` on a device: given the device and where they lie.
 template <typename Work>
 std::vector<Values> on_device(Device& device, const std::vector<Values>& arrays, const Work& work) {
@@ -30,13 +64,8 @@ std::vector<Values> on_device(Device& device, const std::vector<Values>& arrays,
 }
 
 /// `tolerance`: of each value, and of its size.
-template <typename Work>
-void check_alike(const std::vector<Values>& arrays, double tolerance, const Work& work) {
-  CpuDevice cpu(portable_kernels());
-  const auto made_gpu = make_gpu();
-  CudaDevice& gpu = *made_gpu;
-  const auto expected = on_device(cpu, arrays, work);
-  const auto found = on_device(gpu, arrays, work);
+inline void check_near(const std::vector<Values>& found, const std::vector<Values>& expected,
+                       double tolerance) {
   for (std::size_t array = 0; array < expected.size(); ++array) {
     for (std::size_t i = 0; i < expected[array].size(); ++i) {
       const double difference = std::abs(double{found[array][i]} - double{expected[array][i]});
@@ -47,6 +76,15 @@ void check_alike(const std::vector<Values>& arrays, double tolerance, const Work
       }
     }
   }
+}
+
+template <typename Work>
+void check_alike(const std::vector<Values>& arrays, double tolerance, const Work& work) {
+  CpuDevice cpu(portable_kernels());
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
+  const auto expected = on_device(cpu, arrays, work);
+  check_near(on_device(gpu, arrays, work), expected, tolerance);
 }
 
 } // namespace trainer::test

@@ -37,7 +37,34 @@ Ids ids_below(std::size_t count, std::size_t end) {
   return ids;
 }
 
-/// Of a GPU that multiplies in `type`, forward and backward, with dropout and without.
+using Typed = std::vector<TypedPointer>;
+
+/// What `work` leaves of activations, in bf16 on a GPU, and of `floats`: the CPU's of the same,
+/// rounded, but for `tolerance` of each value, and of its size.
+template <typename Work>
+void check_halves(const std::vector<Values>& activations, const std::vector<Values>& floats,
+                  double tolerance, const Work& work) {
+  const auto run = [&](Device& device) {
+    std::vector<Activations> there;
+    Typed typed;
+    for (const Values& values : activations) {
+      typed.push_back(there.emplace_back(device, rounded(values)).pointer());
+    }
+    std::vector<Values> left =
+        on_device(device, floats, [&](Device& of, const Floats& at) { work(of, typed, at); });
+    for (Activations& one : there) {
+      left.push_back(one.read());
+    }
+    return left;
+  };
+  CpuDevice cpu(portable_kernels());
+  const auto gpu = make_gpu();
+  gpu->multiply_in(DType::bf16);
+  REQUIRE(gpu->activation_type() == DType::bf16);
+  check_near(run(*gpu), run(cpu), tolerance);
+}
+
+/// Forward and backward, with dropout and without, of float32 and of bf16.
 void check_attention(const AttentionShape& s, DType type, double tolerance) {
   const std::size_t n = s.rows * s.length * s.width();
   const std::size_t squares = s.lines() * s.length;
@@ -47,22 +74,27 @@ void check_attention(const AttentionShape& s, DType type, double tolerance) {
     CAPTURE(s.length);
     CAPTURE(drops);
     // Queries, keys, values, context, its gradient, and the gradients of the three.
-    check_alike({numbers(n, 1), numbers(n, 2), numbers(n, 3), Values(n, NAN), numbers(n, 4),
-                 Values(n, NAN), Values(n, NAN), Values(n, NAN)},
-                tolerance, [&](Device& device, const Floats& at) {
-                  device.multiply_in(type);
-                  const TextKernels& text = *device.kernels().text;
-                  On<std::int32_t> on_lengths(device, lengths);
-                  On<std::uint16_t> keep(device, bits(s.lines() * s.words_a_line()));
-                  On<float> p(device, Values(squares, NAN));
-                  On<float> room(device, Values(squares, NAN));
-                  const Dropped dropped = drops ? Dropped{keep.data(), 1.25F} : Dropped{};
-                  text.attention(device.stream(), s, on_lengths.data(), dropped,
-                                 {at[0], at[1], at[2]}, p.data(), at[3]);
-                  text.attention_backward(device.stream(), s, on_lengths.data(), dropped,
-                                          {at[0], at[1], at[2]}, p.data(), at[3], at[4],
-                                          room.data(), {at[5], at[6], at[7]});
-                });
+    const std::vector<Values> arrays = {numbers(n, 1),  numbers(n, 2), numbers(n, 3),
+                                        Values(n, NAN), numbers(n, 4), Values(n, NAN),
+                                        Values(n, NAN), Values(n, NAN)};
+    const auto work = [&](Device& device, const auto& at) {
+      const TextKernels& text = *device.kernels().text;
+      On<std::int32_t> on_lengths(device, lengths);
+      On<std::uint16_t> keep(device, bits(s.lines() * s.words_a_line()));
+      On<float> p(device, Values(squares, NAN));
+      On<float> room(device, Values(squares, NAN));
+      const Dropped dropped = drops ? Dropped{keep.data(), 1.25F} : Dropped{};
+      text.attention(device.stream(), s, on_lengths.data(), dropped, {at[0], at[1], at[2]},
+                     p.data(), at[3]);
+      text.attention_backward(device.stream(), s, on_lengths.data(), dropped, {at[0], at[1], at[2]},
+                              p.data(), at[3], at[4], room.data(), {at[5], at[6], at[7]});
+    };
+    if (type == DType::bf16) {
+      check_halves(arrays, {}, tolerance,
+                   [&](Device& device, const Typed& at, const Floats&) { work(device, at); });
+    } else {
+      check_alike(arrays, tolerance, work);
+    }
   }
 }
 
@@ -200,6 +232,125 @@ TEST_CASE("attention by tensor cores is the CPU's, but for what rounding to bf16
        {AttentionShape{1, 1, 1, 32}, AttentionShape{3, 20, 2, 32}, AttentionShape{2, 70, 1, 64},
         AttentionShape{1, 150, 2, 64, true}, AttentionShape{3, 20, 2, 32, true}}) {
     check_attention(s, DType::bf16, 2e-2);
+  }
+}
+
+TEST_CASE("attention of bf16 is the CPU's without tensor cores too") {
+  for (const AttentionShape& s : {AttentionShape{3, 20, 2, 16}, AttentionShape{2, 70, 1, 48, true},
+                                  AttentionShape{1, 33, 3, 80}}) {
+    check_attention(s, DType::bf16, 1e-2);
+  }
+}
+
+TEST_CASE("what a GPU makes of activations of bf16 is what the CPU makes of float32, rounded") {
+  constexpr double k_rounding = 4e-3; // Of what is stored.
+  for (const std::size_t n : {16, 256, 16 * 1031}) {
+    CAPTURE(n);
+    check_halves({numbers(n, 1), Values(n, NAN), numbers(n, 2)}, {}, 2 * k_rounding,
+                 [&](Device& device, const Typed& x, const Floats&) {
+                   const TextKernels& text = *device.kernels().text;
+                   On<std::uint16_t> keep(device, bits(n / k_keep_bits));
+                   text.drop(device.stream(), n, {keep.data(), 1.25F}, x[0], x[1]);
+                   text.drop_and_add(device.stream(), n, {keep.data(), 1.25F}, x[0], x[2]);
+                   text.gelu_backward(device.stream(), n, x[0], x[2]);
+                 });
+  }
+  for (const TextShape& s : {TextShape{3, 7, 48}, TextShape{2, 150, 16}, TextShape{3, 5, 273}}) {
+    CAPTURE(s.width);
+    constexpr std::size_t k_words = 11;
+    const Ids ids = ids_below(s.tokens(), k_words);
+    check_halves({Values(s.tokens() * s.width, NAN), numbers(s.tokens() * s.width, 4)},
+                 {numbers(k_words * s.width, 1), numbers(s.width, 2),
+                  numbers(s.length * s.width, 3), Values(k_words * s.width, 0.5F),
+                  Values(s.width, 0.25F), Values(s.length * s.width, -1.0F)},
+                 k_rounding, [&](Device& device, const Typed& x, const Floats& at) {
+                   const TextKernels& text = *device.kernels().text;
+                   On<std::int32_t> on_ids(device, ids);
+                   text.embed(device.stream(), s, on_ids.data(), at[0], at[1], at[2], x[0]);
+                   text.embed_backward(device.stream(), s, on_ids.data(), x[1], at[3], at[4],
+                                       at[5]);
+                 });
+  }
+  for (const NormShape& s : {NormShape{9, 48, 1e-5F}, NormShape{20, 1040, 1e-5F},
+                             NormShape{2100, 16, 1e-5F}, NormShape{3, 4112, 1e-5F}}) {
+    CAPTURE(s.width);
+    const std::size_t n = s.rows * s.width;
+    check_halves({numbers(n, 1), Values(n, NAN), numbers(n, 4)},
+                 {numbers(s.width, 2), numbers(s.width, 3), Values(2 * s.rows, NAN),
+                  Values(s.width, 0.25F), Values(s.width, 0.25F)},
+                 k_rounding, [&](Device& device, const Typed& x, const Floats& at) {
+                   const TextKernels& text = *device.kernels().text;
+                   text.norm(device.stream(), s, x[0], at[0], at[1], x[1], at[2]);
+                   text.norm_backward(device.stream(), s, x[0], at[2], at[0], true, x[2], at[3],
+                                      at[4]);
+                 });
+  }
+  const Ids masked = {0, 4, -1, 2, 3, 4, -1, -1, -1, 1, -1, -1};
+  for (const std::size_t width : {48, 301, 8201}) {
+    CAPTURE(width);
+    const MaskedShape s{4, 5, 3, width};
+    const std::size_t n = s.rows * s.length * width;
+    check_halves({numbers(n, 1), Values(s.slots() * width, NAN), Values(n, 7)}, {}, 0,
+                 [&](Device& device, const Typed& x, const Floats&) {
+                   On<std::int32_t> on_masked(device, masked);
+                   const TextKernels& text = *device.kernels().text;
+                   text.gather_masked(device.stream(), s, on_masked.data(), x[0], x[1]);
+                   text.scatter_masked(device.stream(), s, on_masked.data(), x[1], x[2]);
+                 });
+    std::vector<Score> scores;
+    check_halves({numbers(s.slots() * width, 5)}, {}, k_rounding,
+                 [&](Device& device, const Typed& x, const Floats&) {
+                   On<std::int32_t> on_masked(device, masked);
+                   On<std::int32_t> targets(device, ids_below(s.slots(), width));
+                   On<Score> score(device, {Score{}});
+                   On<float> half(device, {0.5F});
+                   device.kernels().text->masked_cross_entropy(device.stream(), s, on_masked.data(),
+                                                               targets.data(), half.data(), x[0],
+                                                               score.data());
+                   scores.push_back(score.read()[0]);
+                 });
+    REQUIRE(scores.size() == 2);
+    CHECK(scores[0].loss == doctest::Approx(scores[1].loss).epsilon(1e-5));
+    CHECK(scores[0].count == 6);
+  }
+}
+
+TEST_CASE("logits of bf16 whose rows are longer than the vocabulary are scored, and no others") {
+  constexpr std::size_t k_words = 13;
+  constexpr std::size_t k_row = 16;
+  const auto gpu = make_gpu();
+  gpu->multiply_in(DType::bf16);
+  CpuDevice cpu(portable_kernels());
+  const MaskedShape on_end{2, 3, 2, k_words};
+  MaskedShape apart = on_end;
+  apart.row = k_row;
+  Values logits = rounded(numbers(on_end.slots() * k_row, 5));
+  Values packed;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (i % k_row < k_words) {
+      packed.push_back(logits[i]);
+    } else {
+      logits[i] = 100;
+    }
+  }
+  const auto run = [&](Device& device, const MaskedShape& s, const Values& values) {
+    Activations z(device, values);
+    On<std::int32_t> masked(device, {0, 2, 1, -1});
+    On<std::int32_t> targets(device, {3, 0, 12, 0});
+    On<Score> score(device, {Score{}});
+    On<float> one(device, {1.0F});
+    device.kernels().text->masked_cross_entropy(device.stream(), s, masked.data(), targets.data(),
+                                                one.data(), z.pointer(), score.data());
+    return std::pair(z.read(), score.read()[0].loss);
+  };
+  const auto [found, loss] = run(*gpu, apart, logits);
+  const auto [expected, expected_loss] = run(cpu, on_end, packed);
+  CHECK(loss == doctest::Approx(expected_loss).epsilon(1e-5));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::size_t column = i % k_row;
+    CHECK(found[i] == (column < k_words
+                           ? doctest::Approx(expected[i / k_row * k_words + column]).epsilon(4e-3)
+                           : doctest::Approx(100)));
   }
 }
 

@@ -333,6 +333,30 @@ TEST_CASE("a GPU trains BERT to the CPU's loss, dropout included") {
   }
 }
 
+TEST_CASE("a GPU trains BERT and GPT-2 in bf16 to nearly the CPU's loss in float32") {
+  CpuDevice cpu(portable_kernels());
+  const StepOptions options{.buckets = 0, .clip_norm = 0.5};
+  const OptimizerOptions sgd{.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.5};
+  for (const std::string name : {"bert", "gpt2"}) {
+    CAPTURE(name);
+    Task task = on_text(name);
+    task.steps = 2;
+    if (name == "gpt2") { // The other has no cuBLASLt, and attention without tensor cores.
+      task.model.transformer.heads = 1;
+      setenv("DTRAIN_FAKE_BLAS", "1", 1);
+    }
+    const auto gpu = make_gpu();
+    gpu->multiply_in(DType::bf16);
+    const Trained found = train_alone(*gpu, options, sgd, task);
+    unsetenv("DTRAIN_FAKE_BLAS");
+    const Trained expected = train_alone(cpu, options, sgd, task);
+    CHECK(found.score.count == expected.score.count);
+    CHECK(found.score.loss == doctest::Approx(expected.score.loss).epsilon(2e-3));
+    CHECK(found.score.loss != expected.score.loss);
+    CHECK(found.held_out.loss == doctest::Approx(expected.held_out.loss).epsilon(5e-3));
+  }
+}
+
 #ifndef DTRAIN_ON_GPU
 TEST_CASE("a GPU that trained gives all back") {
   const std::size_t before = cuda_on_cpu::live();

@@ -31,27 +31,43 @@ struct Product {
 inline constexpr std::size_t k_behind = 16;
 inline constexpr float k_untouched = 77;
 
-/// `s` with its memory on `device`, `offset` floats from where it is allocated.
+/// `s` with its memory on `device`, of the types that A, B and C have there, `offset` values from
+/// where it is allocated.
 inline Product multiply_on(Device& device, Matmul s, const std::vector<float>& a,
                            const std::vector<float>& b, const std::vector<float>& with,
                            Product before, std::size_t offset = 0) {
   std::vector<Buffer> there;
-  const auto put = [&](const std::vector<float>& values) {
-    there.push_back(device.allocate(offset + values.size(), DType::f32));
-    device.stream().copy(values.data(), there.back().data() + offset,
-                         values.size() * sizeof(float));
-    return there.back().data() + offset;
+  const auto put = [&](const std::vector<float>& values, DType type) {
+    there.push_back(device.allocate(offset + values.size(), type));
+    const TypedPointer to = TypedPointer(there.back()) + offset;
+    const std::vector<Bf16Value> rounded(values.begin(), values.end());
+    device.stream().copy(type == DType::f32 ? static_cast<const void*>(values.data())
+                                            : static_cast<const void*>(rounded.data()),
+                         to.memory, values.size() * size_of(type));
+    return to;
+  };
+  const auto read = [&](const TypedPointer& from, std::vector<float>& to) {
+    std::vector<Bf16Value> rounded(to.size());
+    device.stream().copy(from.memory,
+                         from.type == DType::f32 ? static_cast<void*>(to.data())
+                                                 : static_cast<void*>(rounded.data()),
+                         to.size() * size_of(from.type));
+    if (from.type != DType::f32) {
+      to.assign(rounded.begin(), rounded.end());
+    }
   };
   before.c.insert(before.c.end(), k_behind, k_untouched);
   before.beside.insert(before.beside.end(), k_behind, k_untouched);
-  s.a = put(a);
-  s.b = put(b);
-  s.with = put(with);
-  s.c = put(before.c);
-  s.beside = put(before.beside);
+  const bool is_slope = s.epilogue >= Epilogue::drelu && s.epilogue <= Epilogue::dgelu_tanh;
+  const bool has_sums = s.epilogue == Epilogue::bias_gradient;
+  s.a = put(a, s.a.type);
+  s.b = put(b, s.b.type);
+  s.with = put(with, is_slope ? s.c.type : DType::f32);
+  s.c = put(before.c, s.c.type);
+  s.beside = put(before.beside, has_sums ? DType::f32 : s.c.type);
   device.kernels().matmul(device.stream(), s);
-  device.stream().copy(s.c, before.c.data(), before.c.size() * sizeof(float));
-  device.stream().copy(s.beside, before.beside.data(), before.beside.size() * sizeof(float));
+  read(s.c, before.c);
+  read(s.beside, before.beside);
   return before;
 }
 
@@ -74,7 +90,8 @@ inline double gelu_tanh_slope_at(double x) {
 /// A product, or a batch of them, against float64, whose sums it misses by a rounding of each step
 /// at most; and of what is rounded to 16 bits by so much of its size.
 inline void check_matmul(Device& device, const Matmul& s) {
-  const double rounding = s.is_rounded ? 0.01 : 0;
+  const bool is_of_halves = s.a.type == DType::bf16 || s.b.type == DType::bf16;
+  const double rounding = s.is_rounded || is_of_halves || s.c.type == DType::bf16 ? 0.01 : 0;
   const Matmul one = s.one(0); // For its strides.
   const std::size_t last = s.batch - 1;
   const auto a = some_numbers(last * s.a_batch + (s.a_is_turned ? s.k : s.m) * one.a_row, 1);
@@ -185,6 +202,9 @@ inline void check_matmul(Device& device, const Matmul& s) {
   CAPTURE(s.c_row);
   CAPTURE(s.batch);
   CAPTURE(static_cast<int>(s.epilogue));
+  CAPTURE(static_cast<int>(s.a.type));
+  CAPTURE(static_cast<int>(s.b.type));
+  CAPTURE(static_cast<int>(s.c.type));
   CHECK(wrong == 0);
 }
 
