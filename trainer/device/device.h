@@ -98,7 +98,7 @@ class Device {
   /// From now on models round the values of matrices to this as they multiply them, where this
   /// device has such products.
   virtual void multiply_in(DType /*type*/) {}
-  /// What models keep their activations in, and the gradients of these: float32, or bf16 on a GPU
+  /// What transformers keep activations in, and the gradients of these: float32, or bf16 on a GPU
   /// that multiplies in it.
   virtual DType activation_type() const { return DType::f32; }
   /// The CPU's own, for models that are written for them; null on any other device.

@@ -262,10 +262,12 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--precision",
        .target = &o.precision,
        .metavar = "TYPE",
-       .help = "Precision: fp32, or mixed precision in bf16 or fp16, where weights and gradients "
-               "are rounded and the optimizer keeps its own in float32; with bf16 a CPU multiplies "
-               "in bf16 if it has AMX or AVX-512 instructions for it; on a GPU only the inputs of "
-               "products are rounded, for its tensor cores [fp32]",
+       .help =
+           "Precision: fp32, or mixed precision in bf16 or fp16, where weights and gradients "
+           "are rounded and the optimizer keeps its own in float32; with bf16 a CPU multiplies "
+           "in bf16 if it has AMX or AVX-512 instructions for it; on a GPU the inputs of "
+           "products are rounded, for its tensor cores, and in bf16 all activations of BERT and "
+           "GPT-2 [fp32]",
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"fp32", "bf16", "fp16"}},

@@ -17,26 +17,26 @@ using Values = std::vector<float>;
 class Activations {
  public:
   Activations(Device& device, const Values& values)
-      : floats_(device, device.activation_type() == DType::f32 ? values : Values{}),
-        halves_(device, device.activation_type() == DType::f32
-                            ? std::vector<Bf16Value>{}
-                            : std::vector<Bf16Value>(values.begin(), values.end())),
-        type_(device.activation_type()) {}
-  TypedPointer pointer() {
-    return type_ == DType::f32 ? TypedPointer(floats_.data()) : TypedPointer(halves_.data(), type_);
+      : device_(&device), buffer_(device.allocate(values.size(), device.activation_type())) {
+    const std::vector<Bf16Value> halves(values.begin(), values.end());
+    device.stream().copy(is_float() ? static_cast<const void*>(values.data()) : halves.data(),
+                         buffer_.memory(), buffer_.bytes());
   }
-  Values read() {
-    if (type_ == DType::f32) {
-      return floats_.read();
-    }
-    const std::vector<Bf16Value> halves = halves_.read();
-    return {halves.begin(), halves.end()};
+  TypedPointer pointer() const { return buffer_; }
+  Values read() const {
+    Values values(buffer_.size());
+    std::vector<Bf16Value> halves(buffer_.size());
+    device_->stream().copy(buffer_.memory(),
+                           is_float() ? static_cast<void*>(values.data()) : halves.data(),
+                           buffer_.bytes());
+    return is_float() ? values : Values(halves.begin(), halves.end());
   }
 
  private:
-  On<float> floats_;
-  On<Bf16Value> halves_;
-  DType type_;
+  bool is_float() const { return buffer_.dtype() == DType::f32; }
+
+  Device* device_;
+  Buffer buffer_;
 };
 
 /// Rounded to bf16.

@@ -3,6 +3,7 @@
 #include "tests/unit/cuda/gpu.h"
 #include "tests/unit/trainer/device/matmul_oracle.h"
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 
@@ -31,14 +32,24 @@ TEST_CASE("a product of what is rounded to 16 bits on a GPU is float64's but for
   }
 }
 
-TEST_CASE(
-    "a product of bf16 on a GPU is float64's but for its rounding, with cuBLASLt and without") {
+TEST_CASE("a product of bf16 on a GPU is float64's but for its rounding, by cuBLASLt and without") {
   const auto check = [] {
     const auto gpu = make_gpu();
     gpu->multiply_in(DType::bf16);
-    for (const MatmulTypes& types : {MatmulTypes{.a = DType::bf16, .c = DType::bf16}, // By weights,
-                                     MatmulTypes{.a = DType::bf16, .b = DType::bf16}}) { // of them.
-      check_all_matmuls(*gpu, true, types);
+    for (const auto& [m, n, k] : {std::array{65, 10, 33}, std::array{16, 64, 40}}) {
+      for (const bool is_of_weight : {false, true}) {
+        const DType activation = DType::bf16; // And of float32 a weight, or its gradient.
+        check_epilogues(*gpu, {.m = static_cast<std::size_t>(m),
+                               .n = static_cast<std::size_t>(n),
+                               .k = static_cast<std::size_t>(k),
+                               .a_is_turned = is_of_weight,
+                               .b_is_turned = m == 65,
+                               .is_rounded = true,
+                               .a = {nullptr, activation},
+                               .b = {nullptr, is_of_weight ? activation : DType::f32},
+                               .c = {nullptr, is_of_weight ? DType::f32 : activation},
+                               .c_row = is_of_weight ? 0 : static_cast<std::size_t>(n + 6)});
+      }
     }
   };
   check();

@@ -333,30 +333,27 @@ TEST_CASE("a GPU trains BERT to the CPU's loss, dropout included") {
   }
 }
 
-TEST_CASE(
-    "a GPU trains BERT and GPT-2 in bf16 to nearly float32's loss, with cuBLASLt and without") {
-  for (const bool has_blas : {false, true}) {
-    if (has_blas) {
+TEST_CASE("a GPU trains BERT and GPT-2 in bf16 to nearly the CPU's loss in float32") {
+  CpuDevice cpu(portable_kernels());
+  const StepOptions options{.buckets = 0, .clip_norm = 0.5};
+  const OptimizerOptions sgd{.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.5};
+  for (const std::string name : {"bert", "gpt2"}) {
+    CAPTURE(name);
+    Task task = on_text(name);
+    task.steps = 2;
+    if (name == "gpt2") { // The other has no cuBLASLt, and attention without tensor cores.
+      task.model.transformer.heads = 1;
       setenv("DTRAIN_FAKE_BLAS", "1", 1);
     }
-    for (const char* name : {"bert", "gpt2"}) {
-      CAPTURE(name);
-      const Task task = on_text(name);
-      const auto train = [&](DType type) {
-        const auto gpu = make_gpu();
-        gpu->multiply_in(type);
-        const StepOptions options{.buckets = 0, .rows_at_once = 4, .clip_norm = 0.5};
-        return train_alone(*gpu, options,
-                           {.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.5}, task);
-      };
-      const Trained found = train(DType::bf16);
-      const Trained expected = train(DType::f32);
-      CHECK(found.score.count == expected.score.count);
-      CHECK(found.score.loss == doctest::Approx(expected.score.loss).epsilon(2e-3));
-      CHECK(found.score.loss != expected.score.loss);
-      CHECK(found.held_out.loss == doctest::Approx(expected.held_out.loss).epsilon(5e-3));
-    }
+    const auto gpu = make_gpu();
+    gpu->multiply_in(DType::bf16);
+    const Trained found = train_alone(*gpu, options, sgd, task);
     unsetenv("DTRAIN_FAKE_BLAS");
+    const Trained expected = train_alone(cpu, options, sgd, task);
+    CHECK(found.score.count == expected.score.count);
+    CHECK(found.score.loss == doctest::Approx(expected.score.loss).epsilon(2e-3));
+    CHECK(found.score.loss != expected.score.loss);
+    CHECK(found.held_out.loss == doctest::Approx(expected.held_out.loss).epsilon(5e-3));
   }
 }
 
