@@ -4,6 +4,7 @@
 //
 // DTRAIN_FAKE_BLAS=1: there is one; by itself the plug-in's own kernels compute.
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
@@ -33,7 +34,10 @@ int plan(int gpu, const MatmulShape& shape, std::size_t workspace, void** plan) 
   if (workspace == 0) {
     fail("a product is planned without a workspace");
   }
+  const bool is_gelu =
+      shape.epilogue == Epilogue::gelu_tanh_bias || shape.epilogue == Epilogue::dgelu_tanh;
   const bool is_known = shape.epilogue <= Epilogue::relu_bias ||
+                        (is_gelu && shape.type != DType::f32 && shape.c_row % 8 == 0) ||
                         (shape.epilogue == Epilogue::bias_gradient && !shape.accumulate &&
                          shape.n % 2 == 0 && shape.type == DType::f32);
   if (!is_known) {
@@ -59,6 +63,22 @@ float value_of(DType type, const void* memory, std::size_t at) {
                               : static_cast<const float*>(memory)[at];
 }
 
+void put_value(DType type, void* memory, std::size_t at, float value) {
+  if (type == DType::f32) {
+    static_cast<float*>(memory)[at] = value;
+  } else {
+    static_cast<std::uint16_t*>(memory)[at] = Bf16::narrow(value);
+  }
+}
+
+float gelu_tanh(float u) {
+  return 0.5F * u * (1 + std::tanh(0.79788456F * (u + 0.044715F * u * u * u)));
+}
+float gelu_tanh_slope(float u) {
+  const float t = std::tanh(0.79788456F * (u + 0.044715F * u * u * u));
+  return 0.5F * (1 + t) + 0.5F * u * (1 - t * t) * 0.79788456F * (1 + 0.134145F * u * u);
+}
+
 void compute(const MatmulShape& s, const MatmulMemory& memory, std::size_t number) {
   using Epilogue = Matmul::Epilogue;
   const auto a = [&](std::size_t row, std::size_t step) {
@@ -75,19 +95,21 @@ void compute(const MatmulShape& s, const MatmulMemory& memory, std::size_t numbe
       for (std::size_t i = 0; i < s.k; ++i) {
         sum += a(row, i) * b(i, column);
       }
-      if (s.epilogue == Epilogue::bias || s.epilogue == Epilogue::relu_bias) {
+      if (has_bias(s.epilogue)) {
         sum += value_of(s.type, memory.with, column);
       }
       if (s.epilogue == Epilogue::relu_bias && sum < 0) {
         sum = 0;
       }
       const std::size_t at = number * s.c_batch + row * s.c_row + column;
-      sum += s.accumulate ? value_of(s.type, memory.c, at) : 0;
-      if (s.type == DType::f32) {
-        static_cast<float*>(memory.c)[at] = sum;
-      } else {
-        static_cast<std::uint16_t*>(memory.c)[at] = Bf16::narrow(sum);
+      if (s.epilogue == Epilogue::gelu_tanh_bias) {
+        put_value(s.type, memory.beside, at, sum);
+        sum = gelu_tanh(sum);
+      } else if (s.epilogue == Epilogue::dgelu_tanh) {
+        sum *= gelu_tanh_slope(value_of(s.type, memory.with, at));
       }
+      sum += s.accumulate ? value_of(s.type, memory.c, at) : 0;
+      put_value(s.type, memory.c, at, sum);
     }
     if (s.epilogue == Epilogue::bias_gradient) {
       float& to = static_cast<float*>(memory.beside)[row];

@@ -27,15 +27,15 @@ DTRAIN_ON_BOTH inline float bits_float(std::uint32_t bits) {
 
 struct Bf16 {
   DTRAIN_ON_BOTH static std::uint16_t narrow(float value) {
+    const auto bits = float_bits(value);
+    if ((bits & k_float_size) > k_float_infinity) {
+      return static_cast<std::uint16_t>((bits >> 16) | 0x40); // A NaN stays one.
+    }
 #ifdef __CUDA_ARCH__ // One instruction there.
     std::uint16_t half = 0;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
     return half;
 #else
-    const auto bits = float_bits(value);
-    if ((bits & k_float_size) > k_float_infinity) {
-      return static_cast<std::uint16_t>((bits >> 16) | 0x40); // A NaN stays one.
-    }
     return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 #endif
   }

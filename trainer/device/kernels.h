@@ -80,8 +80,6 @@ struct Gathering {
   std::int32_t* to_labels = nullptr;
 };
 
-inline constexpr std::size_t k_pixels_a_part = 1024;
-
 /// Of a convolution of 3 × 3 pixels, as many pixels out as in, of which 2 × 2 max-pooling takes a
 /// quarter; an odd row or column is in no pool. Letters: N images of H × W pixels, P pools an
 /// image, C channels in, O out.
@@ -93,10 +91,17 @@ struct ConvolutionShape {
   std::size_t outputs;
 
   DTRAIN_ON_BOTH constexpr std::size_t pools() const { return height / 2 * (width / 2); }
-  constexpr std::size_t pooled_pixels() const { return 4 * images * pools(); }
-  /// In which the weight's gradient is added up, and the floats that they take.
+  DTRAIN_ON_BOTH constexpr std::size_t pooled_pixels() const { return 4 * images * pools(); }
+  /// Pixels of a part in which the weight's gradient is added up, those parts, which keep a GPU
+  /// busy, and the floats that they take.
+  DTRAIN_ON_BOTH constexpr std::size_t pixels_a_part() const {
+    constexpr std::size_t k_least = 256;
+    constexpr std::size_t k_most_parts = 512;
+    const std::size_t pixels = (pooled_pixels() + k_most_parts - 1) / k_most_parts;
+    return pixels < k_least ? k_least : (pixels + 15) / 16 * 16;
+  }
   constexpr std::size_t parts() const {
-    return (pooled_pixels() + k_pixels_a_part - 1) / k_pixels_a_part;
+    return (pooled_pixels() + pixels_a_part() - 1) / pixels_a_part();
   }
   constexpr std::size_t room() const { return parts() * 9 * channels * outputs; }
 };

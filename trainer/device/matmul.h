@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "trainer/device/typed_pointer.h"
+#include "trainer/on_both.h"
 
 namespace trainer {
 
@@ -45,6 +46,9 @@ struct Matmul {
   std::size_t a_row = 0;
   std::size_t b_row = 0;
   std::size_t c_row = 0;
+  /// Not 0: B may be taken to have so many rows in memory, zeros behind its own. Then A has zeros
+  /// behind its own columns, or with B turned C has room behind its own, which becomes anything.
+  std::size_t b_rows = 0;
   // So many products, whose A, B and C are so far apart; of several none has an epilogue.
   std::size_t batch = 1;
   std::size_t a_batch = 0;
@@ -64,6 +68,11 @@ struct Matmul {
     return s;
   }
 };
+
+/// Whether `with` is a bias.
+DTRAIN_ON_BOTH constexpr bool has_bias(Matmul::Epilogue epilogue) {
+  return epilogue >= Matmul::Epilogue::bias && epilogue <= Matmul::Epilogue::gelu_tanh_bias;
+}
 
 /// The products of a fully connected layer, y = x · weightᵀ + bias: x (B, I), weight (O, I),
 /// y (B, O), and of their gradients dx, dweight, dy. Letters: B rows, I inputs, O outputs.

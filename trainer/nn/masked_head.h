@@ -70,7 +70,7 @@ class MaskedHead {
     Matmul product =
         decoder(slots).forward(h_, words.weights, bias_ ? memory.weights + *bias_ : nullptr,
                                logits_, bias_ ? Matmul::Epilogue::bias : Matmul::Epilogue::none);
-    product.c_row = logits_row();
+    product.c_row = product.b_rows = logits_row();
     context_->multiply(product);
     return logits_;
   }
@@ -103,7 +103,7 @@ class MaskedHead {
     Matmul of_words = decoder(slots).backward_weight(h_, logits_, more, words.gradients,
                                                      bias_ ? memory.gradients + *bias_ : nullptr);
     Matmul of_h = decoder(slots).backward_input(logits_, words.weights, false, change_);
-    of_words.a_row = of_h.a_row = logits_row();
+    of_words.a_row = of_h.a_row = of_h.b_rows = logits_row();
     context_->multiply(of_words);
     context_->multiply(of_h);
     norm_.backward(memory, slots, of_norm(), moments_.data(), more, change_);
@@ -142,7 +142,7 @@ class MaskedHead {
   Buffer moments_{0}; ///< (M, 2)
   Buffer h_{0};       ///< and normalised;
   Buffer change_{0};  ///< its gradient.
-  Buffer logits_{0};  ///< (M, logits_row())
+  Buffer logits_{0};  ///< (M, logits_row()), zeros behind V
 };
 
 } // namespace trainer

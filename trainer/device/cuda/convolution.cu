@@ -91,7 +91,8 @@ struct Unpooled {
 
   /// Of pixel `quarter` of the pool that value number i is of.
   __device__ float at(std::size_t i, unsigned quarter) const {
-    return chosen[i] == quarter ? dy[i] : 0.0F;
+    const float change = dy[i]; // Loaded beside the other, not behind it.
+    return chosen[i] == quarter ? change : 0.0F;
   }
 };
 
@@ -216,8 +217,9 @@ __global__ void __launch_bounds__(k_threads)
   const auto pools = static_cast<unsigned>(s.pools());
   const auto across = static_cast<unsigned>(s.width / 2);
   const std::size_t all = s.images * pools;
-  const std::size_t first = std::size_t{blockIdx.x} * (k_pixels_a_part / k_pool);
-  const std::size_t last = first + k_pixels_a_part / k_pool;
+  const std::size_t a_part = s.pixels_a_part() / k_pool;
+  const std::size_t first = blockIdx.x * a_part;
+  const std::size_t last = first + a_part;
   for (std::size_t output = lane; output < s.outputs + lane; output += k_warp_lanes) {
     float sums[k_taps] = {};
     const bool is_output = output < s.outputs;
@@ -275,7 +277,7 @@ int put_convolution_backward_weight(const CudaStreamHandle* stream, const Convol
           ? launch(weight_of_few_channels,
                    dim3(static_cast<unsigned>(s.parts()), static_cast<unsigned>(s.channels)),
                    k_threads, k_taps * k_threads * sizeof(float), stream, s, x, dy, chosen, room)
-          : put_product(stream, s.outputs, n, s.pooled_pixels(), k_pixels_a_part,
+          : put_product(stream, s.outputs, n, s.pooled_pixels(), s.pixels_a_part(),
                         UnpooledByOutput{{dy, chosen}, s.outputs}, Pixels<false>{s, x},
                         Store<float>{.c = room});
   if (error == 0) {

@@ -52,6 +52,10 @@ int library_epilogue(const MatmulShape& s) {
     return CUBLASLT_EPILOGUE_RELU_BIAS;
   case Epilogue::bias_gradient: // Written over, not added to, and of C's type.
     return s.accumulate || s.type != DType::f32 ? 0 : CUBLASLT_EPILOGUE_BGRADB;
+  case Epilogue::gelu_tanh_bias:
+    return s.type == DType::f32 ? 0 : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+  case Epilogue::dgelu_tanh:
+    return s.type == DType::f32 ? 0 : CUBLASLT_EPILOGUE_DGELU;
   default:
     return 0;
   }
@@ -112,6 +116,10 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   describe(CUBLASLT_MATMUL_DESC_TRANSB, second);
   describe(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
   describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(type));
+  if (s.epilogue == Matmul::Epilogue::gelu_tanh_bias ||
+      s.epilogue == Matmul::Epilogue::dgelu_tanh) {
+    describe(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(s.c_row));
+  }
   // As they lie in memory, by columns: a row-major (r, c) is (c, r), its columns a row apart.
   const auto lay = [&](cublasLtMatrixLayout_t* layout, cudaDataType_t of, std::size_t rows,
                        std::size_t columns, std::size_t row, std::size_t apart) {
@@ -159,11 +167,25 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& s) {
   }
   // Of the call, not of the plan: two threads may use a plan at once.
   cublasLtMatmulDescOpaque_t description = *p.description;
-  const void* const bias = p.epilogue == Matmul::Epilogue::bias_gradient ? s.beside : s.with;
   Steps steps;
-  if (p.epilogue != Matmul::Epilogue::none) {
-    steps.then(lt.set_description, &description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-               sizeof bias);
+  const auto point = [&](cublasLtMatmulDescAttributes_t what, const void* memory) {
+    steps.then(lt.set_description, &description, what, &memory, sizeof memory);
+  };
+  if (has_bias(p.epilogue)) {
+    point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, s.with);
+  }
+  switch (p.epilogue) {
+  case Matmul::Epilogue::bias_gradient:
+    point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, s.beside);
+    break;
+  case Matmul::Epilogue::gelu_tanh_bias:
+    point(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, s.beside);
+    break;
+  case Matmul::Epilogue::dgelu_tanh:
+    point(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, s.with);
+    break;
+  default:
+    break;
   }
   const float one = 1;
   const float beta = p.accumulate ? 1 : 0;

@@ -13,9 +13,9 @@ constexpr float k_log2_e = 1.44269504F; ///< Exponentials are powers of two.
 template <int Depth>
 using ForwardCut = Cut<Depth, 2, 4, 64, 64>;
 template <int Depth>
-using QueriesCut = Cut<Depth, 1, 8, 64, 32>;
+using QueriesCut = Cut<Depth, 1, 4, 32, 32, 3>;
 template <int Depth>
-using KeysCut = Cut<Depth, 1, 8, 64, 32>;
+using KeysCut = Cut<Depth, 1, 4, 32, 32, 3>;
 
 /// `scale`: of the powers of two. `lse` (B, A, T): the logarithm, to base 2, of what a line's
 /// probabilities are divided by.

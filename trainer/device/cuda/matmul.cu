@@ -3,6 +3,7 @@
 #include "trainer/device/cuda/fours.cuh"
 #include "trainer/device/halves.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -40,8 +41,9 @@ int plan_of(const Blas& blas, const CudaStreamHandle& stream, const MatmulShape&
 template <typename Half>
 __global__ void narrow_rows_kernel(Narrowed::Matrix matrix, std::uint16_t* to) {
   const std::size_t row = matrix.row();
-  for (std::size_t i = k_four * first_item(); i < matrix.rows * row; i += k_four * all_threads()) {
-    const std::size_t column = i % row;
+  for (std::size_t i = k_four * first_item(); i < matrix.padded_rows * row;
+       i += k_four * all_threads()) {
+    const std::size_t column = i / row < matrix.rows ? i % row : matrix.columns;
     const float* const from = matrix.from + i / row * matrix.stride + column;
     Pack<float, k_four> x = {};
     if (column + k_four <= matrix.columns && are_fours(from)) {
@@ -82,17 +84,17 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
 }
 
 /// Whether put_epilogue() (layers.cu) can put it behind the product: it takes rows that lie on end.
-bool can_follow(const MatmulShape& s) {
+bool can_follow(const Matmul& s) {
   return s.epilogue == Matmul::Epilogue::bias_gradient || s.c_row == s.n;
 }
 
 /// With its epilogue if there is a plan of that; else without.
 int run_planned(const Blas& blas, const CudaStreamHandle* stream, MatmulShape shape,
-                const MatmulMemory& memory, bool& has_ended) {
+                const MatmulMemory& memory, bool can_follow, bool& has_ended) {
   const Matmul::Epilogue asked = shape.epilogue;
   void* plan = nullptr;
   int error = plan_of(blas, *stream, shape, &plan);
-  if (error == 0 && plan == nullptr && can_follow(shape)) {
+  if (error == 0 && plan == nullptr && can_follow) {
     shape.epilogue = Matmul::Epilogue::none;
     error = plan_of(blas, *stream, shape, &plan);
   }
@@ -104,7 +106,7 @@ int run_planned(const Blas& blas, const CudaStreamHandle* stream, MatmulShape sh
 
 int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const void** to) {
   Slot* chosen = nullptr;
-  const std::size_t bytes = matrix.rows * matrix.row() * sizeof(std::uint16_t);
+  const std::size_t bytes = matrix.padded_rows * matrix.row() * sizeof(std::uint16_t);
   const auto is_better = [&](const Slot& slot) {
     const bool fits = slot.bytes >= bytes;
     const bool chosen_fits = chosen->bytes >= bytes;
@@ -137,8 +139,8 @@ int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const vo
   *to = chosen->memory;
   return launch(stream->multiplies_in == DType::bf16 ? narrow_rows_kernel<Bf16>
                                                      : narrow_rows_kernel<Fp16>,
-                blocks_for(matrix.rows * matrix.row() / k_four), k_threads, 0, stream, matrix,
-                static_cast<std::uint16_t*>(chosen->memory));
+                blocks_for(matrix.padded_rows * matrix.row() / k_four), k_threads, 0, stream,
+                matrix, static_cast<std::uint16_t*>(chosen->memory));
 }
 
 void Narrowed::forget() {
@@ -177,9 +179,10 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   int error = 0;
   // Rounds what is not of its type yet, where that is asked for.
   const auto narrow = [&](const ConstTypedPointer& from, std::size_t rows, std::size_t columns,
-                          std::size_t& row, const void*& to) {
+                          std::size_t& row, const void*& to, std::size_t padded_rows = 0) {
     if (error == 0 && from.type == DType::f32) {
-      const Narrowed::Matrix matrix{from.as<float>(), rows, columns, row};
+      const Narrowed::Matrix matrix{from.as<float>(), rows, columns, row,
+                                    std::max(rows, padded_rows)};
       error = stream->narrowed->get(stream, matrix, &to);
       row = matrix.row();
     }
@@ -188,7 +191,11 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   if (s.is_rounded && matmul.batch == 1 && rounded != DType::f32) {
     shape.factor_type = rounded;
     narrow(s.a, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, shape.a_row, memory.a);
-    narrow(s.b, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, shape.b_row, memory.b);
+    narrow(s.b, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, shape.b_row, memory.b,
+           s.b_rows);
+    if (s.b_rows != 0 && s.b.type == DType::f32) {
+      (s.b_is_turned ? shape.n : shape.k) = s.b_rows;
+    }
     shape.a_alignment = alignment_of(memory.a);
     shape.b_alignment = alignment_of(memory.b);
   } else if (s.a.type != s.b.type) {
@@ -198,7 +205,7 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
     if (shape.factor_type != shape.type) {
       return k_no_blas;
     }
-    if (s.epilogue == Matmul::Epilogue::bias || s.epilogue == Matmul::Epilogue::relu_bias) {
+    if (has_bias(s.epilogue)) {
       std::size_t row = s.n;
       narrow(s.with, 1, s.n, row, memory.with);
     }
@@ -206,7 +213,7 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   if (error != 0) {
     return error;
   }
-  return run_planned(*blas, stream, shape, memory, has_ended);
+  return run_planned(*blas, stream, shape, memory, can_follow(s), has_ended);
 }
 
 } // namespace trainer

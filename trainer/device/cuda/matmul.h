@@ -85,6 +85,7 @@ class Narrowed {
     std::size_t rows;
     std::size_t columns;
     std::size_t stride;
+    std::size_t padded_rows = rows; ///< As it is rounded, with zeros behind its own.
 
     bool operator==(const Matrix&) const = default;
     /// From row to row as it is rounded, so that each begins at 16 bytes.

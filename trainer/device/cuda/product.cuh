@@ -235,9 +235,6 @@ struct Ending {
             s.epilogue == Epilogue::bias_gradient ? nullptr : s.beside.as<Value>()};
   }
 
-  __device__ bool has_bias() const {
-    return epilogue >= Epilogue::bias && epilogue <= Epilogue::gelu_tanh_bias;
-  }
   __device__ bool is_gelu() const {
     return epilogue == Epilogue::gelu_bias || epilogue == Epilogue::gelu_tanh_bias;
   }
@@ -265,7 +262,7 @@ struct Ending {
   }
   /// What becomes of value number `at` of C, which is in `column`.
   __device__ float operator()(float value, std::size_t at, std::size_t column) const {
-    if (has_bias()) {
+    if (has_bias(epilogue)) {
       value += bias[column];
     }
     if (is_gelu()) {
