@@ -25,10 +25,6 @@ class SshBackend : public SupervisedBackend, public TensorboardForwarder {
   explicit SshBackend(const EngineAccess& access)
       : SupervisedBackend(k_ssh, {}, run_helper(k_supervise)), access_(access) {}
 
-  Surroundings survey(const JobSpec& job) const override;
-  Plan render(const JobSpec& job, const Templates& templates,
-              const Surroundings& here) const override;
-  std::vector<std::string> settle(JobSpec& job) override;
   std::vector<CheckResult> check() override;
   std::vector<NodeStatus> nodes() override;
   std::vector<InstanceUsage> usage(const JobRef& job) override;
@@ -40,6 +36,9 @@ class SshBackend : public SupervisedBackend, public TensorboardForwarder {
                   const ByteSink& sink) override;
 
  private:
+  GangSite site(const JobSpec& job) const override;
+  Plan render(const JobSpec& job, const Templates& templates, const GangSite& site,
+              const std::vector<std::string>& own_gpus) const override;
   std::string stock(const Plan& plan, const JobFolder& staged,
                     const SubmitSink& tell) const override;
   void remove_far(const GangPlan& plan, const std::string& uid) const override;

@@ -89,7 +89,7 @@ void add_set(const JobSpec& job, const std::vector<Plan::Document>& documents, P
 
 } // namespace
 
-Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundings& here) {
+Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecrets& secrets) {
   if (job.clean_task_policy == "None") {
     throw UsageError(
         "--clean-task-policy=None: Kubernetes ends all Pods of a Job with it; drop it");
@@ -107,7 +107,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundi
   Plan plan;
   plan.job = job;
   plan.templates = templates;
-  plan.secret_env = here.secret_env;
+  plan.secret_env = secrets.env;
   if (job.clean_task_policy == "All") {
     plan.notices.emplace_back("--clean-task-policy=All: ended Pods stay, with their logs, until "
                               "the Job is deleted (--ttl-after-finished)");
@@ -125,7 +125,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundi
     const bool owns_rest = group.name == k_worker_role;
     jobs.insert(owns_rest ? jobs.begin() : jobs.end(),
                 {owns_rest ? k_job_document : group.name + ".yaml",
-                 render_document(templates, k_job_document, job_data(job, group, here))});
+                 render_document(templates, k_job_document, job_data(job, group, secrets))});
     instances += instances_of(group.roles);
   }
   if (has_jobset(job)) {
@@ -135,7 +135,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundi
   }
   add("service.yaml", names);
   add(k_config_document, config_data(job, templates));
-  add(k_secret_document, secret_data(job, names, shown_contents(job, here)));
+  add(k_secret_document, secret_data(job, names, shown_contents(job, secrets)));
   if (gang_api(job) != GangApi::none) {
     add(k_group_document, group_data(job, names, instances));
   }
