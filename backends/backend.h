@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -93,6 +94,19 @@ class Backend {
   /// What the engine wrote down about the job, the oldest first; nothing where it keeps no such
   /// record.
   virtual std::vector<JobEvent> events(const JobRef& /*job*/) { return {}; }
+
+  /// Of one namespace, or of all where it is empty; by namespace and name. Nothing where the engine
+  /// has no data by name.
+  virtual std::vector<Claim> claims(const std::string& /*namespace_name*/) { return {}; }
+
+  /// Where the job's TensorBoard runs in a network that this machine does not see: opens `port` (0:
+  /// any that is free) of 127.0.0.1 to it, gives its URL there to `opened`, and serves it until
+  /// SIGINT or SIGTERM, whose number it returns. Nothing where it needs no such port.
+  virtual std::optional<int>
+  forward_tensorboard(const JobRef& /*job*/, int /*port*/,
+                      const std::function<void(const std::string& url)>& /*opened*/) {
+    return std::nullopt;
+  }
 
   /// The job as it was submitted, for `clone`.
   virtual JobSpec spec(const JobRef& job) = 0;

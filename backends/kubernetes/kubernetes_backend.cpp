@@ -20,7 +20,6 @@
 #include "backends/kubernetes/submission/change_job.h"
 #include "backends/kubernetes/submission/prerequisites.h"
 #include "backends/kubernetes/submission/submission.h"
-#include "backends/tensorboard_forwarder.h"
 #include "submit/job_roles.h"
 
 #include <fmt/format.h>
@@ -32,7 +31,7 @@ namespace {
 
 using nlohmann::json;
 
-class KubernetesBackend final : public Backend, public TensorboardForwarder, public ClaimSource {
+class KubernetesBackend final : public Backend {
  public:
   explicit KubernetesBackend(const EngineAccess& access) : access_(access) {}
 
@@ -153,8 +152,9 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
                   const ByteSink& sink) override {
     kubernetes::read_files(api(), ref, instance, path, sink);
   }
-  int forward_tensorboard(const JobRef& ref, int port,
-                          const std::function<void(const std::string&)>& opened) override {
+  std::optional<int>
+  forward_tensorboard(const JobRef& ref, int port,
+                      const std::function<void(const std::string&)>& opened) override {
     return forward_board(api(), ref, port, opened);
   }
   std::vector<NodeStatus> nodes() override { return list_nodes(api()); }

@@ -207,8 +207,9 @@ std::vector<InstanceUsage> SshBackend::usage(const JobRef& job) {
   return survey_ranks(folder ? folder->fd() : -1, now.uid, now.instances);
 }
 
-int SshBackend::forward_tensorboard(const JobRef& job, int port,
-                                    const std::function<void(const std::string& url)>& opened) {
+std::optional<int>
+SshBackend::forward_tensorboard(const JobRef& job, int port,
+                                const std::function<void(const std::string& url)>& opened) {
   const auto now = status(job);
   if (now.tensorboard.empty()) {
     throw UsageError(fmt::format("job {} has no TensorBoard: submit it with --tensorboard",
