@@ -6,6 +6,7 @@
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/objects/trainjob.h"
 #include "backends/kubernetes/objects/yaml_json.h"
+#include "backends/kubernetes/own_fields.h"
 #include "backends/kubernetes/render/job_data.h"
 #include "backends/kubernetes/render/scripts.h"
 #include "backends/kubernetes/render/template_data.h"
@@ -38,6 +39,18 @@ void check_names(const JobSpec& job, const RoleGroup& group) {
   if (std::isdigit(static_cast<unsigned char>(job.name[0])) != 0) {
     throw UsageError(fmt::format(
         "--name={}: must begin with a letter on Kubernetes, as a Service's name must", job.name));
+  }
+}
+
+void check_min_available(const JobSpec& job, int instances) {
+  const JobType& type = *find_job_type(job.type);
+  if (own::min_available(job) != 1 && !type.has_tasks) {
+    throw UsageError(fmt::format("--min-available: is for a volcanojob, not for a {}",
+                                 type.name.empty() ? "job without a type" : type.name));
+  }
+  if (own::min_available(job) > instances) {
+    throw UsageError(fmt::format("--min-available={}: the tasks have {} instances",
+                                 own::min_available(job), instances));
   }
 }
 
@@ -128,6 +141,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecret
                  render_document(templates, k_job_document, job_data(job, group, secrets))});
     instances += instances_of(group.roles);
   }
+  check_min_available(job, instances);
   if (has_jobset(job)) {
     add_set(job, jobs, plan);
   } else {
