@@ -61,7 +61,7 @@ class BatchBackend : public Backend {
   virtual std::string render_script(const JobSpec& job, const Templates& templates,
                                     const LoginFacts& login) const = 0;
 
-  /// The queue's own options of a job, as far as this room has to know them.
+  /// The queue's own options of a job, as far as backends/batch has to know them.
   virtual QueueOptions queue_options(const JobSpec& job) const = 0;
 
   /// The cluster that the queue's commands ask from here; empty: not known.

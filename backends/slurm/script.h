@@ -13,7 +13,7 @@ namespace dtrain::slurm {
 std::string render_script(const JobSpec& job, const Templates& templates,
                           const batch::LoginFacts& login);
 
-/// Slurm's own options of the job, as the room of queues has to know them.
+/// Slurm's own options of the job, as far as backends/batch has to know them.
 batch::QueueOptions queue_options(const JobSpec& job);
 
 } // namespace dtrain::slurm

@@ -47,7 +47,7 @@ struct WatchedJob {
   JobRef job;
   JobFolder folder;
   JobWatch watch{folder, false};
-  std::string last = {}; ///< The record as it was told.
+  std::string last = {}; ///< The record as last reported.
 
   WatchedJob(std::size_t number, JobRef ref, JobFolder opened)
       : which(number), job(std::move(ref)), folder(std::move(opened)) {}
@@ -213,7 +213,7 @@ void SupervisedBackend::submit(const Plan& plan, const SubmitSink& tell) {
       report(tell, {.step = SubmitStep::create,
                     .done = true,
                     .text = "on " + answer.substr(k_taken.size())});
-      if (interrupts.one_came()) { // Before anybody was told of the job.
+      if (interrupts.one_came()) { // Before the user has seen its name.
         remove(gang.job);
       }
       return;

@@ -150,11 +150,8 @@ int run_submit(Context& context, const SubmitOptions& options) {
   if (asks_server) {
     find_engine(options.job.backend).require(Ability::try_plan);
   }
-  Target target = {context.make_backend(options.job.backend, options.access),
-                   options.job.namespace_name};
-  if (target.namespace_name.empty()) {
-    target.namespace_name = target.backend->default_namespace();
-  }
+  const Target target =
+      make_target(context, options.job.backend, options.access, options.job.namespace_name);
   JobSpec job = options.job;
   job.namespace_name = target.namespace_name;
   job = resolve(std::move(job));
