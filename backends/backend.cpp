@@ -43,8 +43,6 @@ void Backend::throw_name_in_use(const JobRef& job) {
                                job.namespace_name, job.name));
 }
 
-std::vector<std::string> Backend::settle(JobSpec&) { return {}; }
-
 std::vector<Plan::Document> Backend::try_plan(const Plan&) { missing("try_plan"); }
 bool Backend::suspend(const JobRef&) { missing("suspend"); }
 bool Backend::resume(const JobRef&) { missing("resume"); }

@@ -2,19 +2,21 @@
 // says in a table what it takes and what it cannot do (engine.h), one folder of templates, and one
 // line in registry.cpp; the conformance suite says when it is done.
 //
-// render() is pure. Every side effect is in the other calls, and each either happens whole or
-// throws with nothing left behind.
+// plan() reads and asks, and changes nothing. Every side effect is in the other calls, and each
+// either happens whole or throws with nothing left behind.
 #pragma once
 
 #include "backends/job_output.h"
 #include "backends/job_status.h"
 #include "backends/plan.h"
+#include "submit/errors.h"
 #include "submit/job_spec.h"
 #include "submit/template/templates.h"
 
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +40,12 @@ struct JobNews {
 /// Return false to watch that job no longer.
 using NewsSink = std::function<bool(const JobNews&)>;
 
+/// Other jobs have taken what the plan names since it was made: a plan that is made now can be
+/// submitted. Nothing of the job is left.
+struct StalePlan : EngineError {
+  using EngineError::EngineError;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -47,24 +55,17 @@ class Backend {
   /// Where jobs go for which none is named: the kubeconfig context's, or "default".
   virtual std::string default_namespace() { return "default"; }
 
-  /// Fills in what the job leaves for the engine to choose, and says each choice in a line. Throws
-  /// UsageError where it has nothing to choose from.
-  virtual std::vector<std::string> settle(JobSpec& job);
+  /// What submit() carries out, and --dry-run prints, of a resolved job: Plan::job has what the job
+  /// left for the engine to choose, and each choice is a line of the notices. Creates nothing.
+  /// Throws UsageError naming the flag of what cannot be read, or that the engine cannot give.
+  virtual Plan plan(JobSpec job, const Templates& templates) = 0;
 
-  /// What there is here of what render() asks for. Throws UsageError naming the flag of what cannot
-  /// be read.
-  virtual Surroundings survey(const JobSpec& job) const = 0;
-
-  /// A function of what it is given: it reads no file and asks nobody.
-  virtual Plan render(const JobSpec& job, const Templates& templates,
-                      const Surroundings& here) const = 0;
-
-  /// Told, before it is rendered, of a resolved job that submit() is likely to be given: what takes
-  /// long to start may be started. Nothing is left of it where submit() does not come.
+  /// Told, before plan(), of a resolved job that submit() is likely to be given: what takes long to
+  /// start may be started. Nothing is left of it where submit() does not come.
   virtual void expect(const JobSpec& /*job*/) {}
 
-  /// Starts the job and returns when the engine has it. UsageError where the name is in use. `tell`
-  /// may be empty.
+  /// Starts the job, as the plan has it, and returns when the engine has it. `tell` may be empty.
+  /// Throws UsageError where the name is in use, StalePlan where another plan would do.
   virtual void submit(const Plan& plan, const SubmitSink& tell) = 0;
 
   virtual std::vector<JobSummary> list(const ListQuery& query) = 0;
@@ -93,6 +94,19 @@ class Backend {
   /// What the engine wrote down about the job, the oldest first; nothing where it keeps no such
   /// record.
   virtual std::vector<JobEvent> events(const JobRef& /*job*/) { return {}; }
+
+  /// Of one namespace, or of all where it is empty; by namespace and name. Nothing where the engine
+  /// has no data by name.
+  virtual std::vector<Claim> claims(const std::string& /*namespace_name*/) { return {}; }
+
+  /// Where the job's TensorBoard runs in a network that this machine does not see: opens `port` (0:
+  /// any that is free) of 127.0.0.1 to it, gives its URL there to `opened`, and serves it until
+  /// SIGINT or SIGTERM, whose number it returns. Nothing where it needs no such port.
+  virtual std::optional<int>
+  forward_tensorboard(const JobRef& /*job*/, int /*port*/,
+                      const std::function<void(const std::string& url)>& /*opened*/) {
+    return std::nullopt;
+  }
 
   /// The job as it was submitted, for `clone`.
   virtual JobSpec spec(const JobRef& job) = 0;

@@ -1,5 +1,6 @@
 // What an engine says of itself: a table in its own folder. --help, the man pages, Tab, profiles
-// and every refusal are made from these tables, so that no other room names an engine.
+// and the errors about what an engine does not take are made from these tables, so that no other
+// folder names an engine.
 #pragma once
 
 #include "backends/backend.h"

@@ -1,4 +1,5 @@
-// What an engine shows: jobs and their instances, its nodes, and whether jobs can run on it.
+// What an engine shows: jobs and their instances, its nodes and data, and whether jobs can run on
+// it.
 #pragma once
 
 #include <cstdint>
@@ -114,6 +115,15 @@ struct NodeStatus {
   std::int64_t memory_used = 0;
   std::string unseen = {}; ///< What we may not see of it, and by which right we could; one line.
   int gpus_free() const { return gpus > gpus_requested ? gpus - gpus_requested : 0; }
+};
+
+/// Data that an engine has by name: --data=NAME:/path mounts it where no location has that name.
+struct Claim {
+  std::string namespace_name;
+  std::string name;
+  std::string status;                    ///< "Bound", "Pending"
+  std::string size;                      ///< "10Gi"; empty: not known.
+  std::vector<std::string> access_modes; ///< "ReadWriteMany"
 };
 
 /// One line of `dtrain check`.

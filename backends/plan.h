@@ -1,13 +1,11 @@
-// What would be submitted, what it depends on, and how far its submission is.
+// What would be submitted, and how far its submission is.
 #pragma once
 
 #include "submit/job_spec.h"
 #include "submit/template/templates.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -25,33 +23,6 @@ struct Plan {
   /// KEY=VALUE of the ranks' environment that no document shows but as ***.
   std::vector<std::string> secret_env;
   std::vector<std::string> notices; ///< One line each, for stderr ("4 GPUs asked, 0 found: …").
-};
-
-/// A machine that ranks may be started on.
-struct HostSlots {
-  std::string name;                           ///< As the engine reaches it: "h1", "me@h1".
-  int slots = 0;                              ///< Ranks that it has room for; 0: not said.
-  std::vector<std::string> gpus = {};         ///< Those of it that ranks may have; empty: all …
-  std::vector<std::string> without_gpus = {}; ///< … but these.
-
-  bool operator==(const HostSlots&) const = default;
-};
-
-/// What a plan depends on besides the job: what lies on the machine of who submits it.
-struct Surroundings {
-  std::string working_dir;                  ///< Where submit was called.
-  std::vector<std::string> secret_env;      ///< KEY=VALUE of --env-file and --secret.
-  std::vector<std::string> unknown_secrets; ///< Those of --secret that this machine does not keep.
-  std::string state_folder = {};            ///< Where jobs keep their files, where they run.
-  std::string trainer;                      ///< The bundled trainer's path; empty: not found.
-  std::string tensorboard;                  ///< Its program; empty: not found.
-  std::vector<std::string> gpus; ///< As CUDA_VISIBLE_DEVICES names them, free ones first.
-  std::size_t gpus_in_use = 0;   ///< How many at the end of them other jobs hold.
-  /// The folder that shows a share or bucket of --data here, by its URL.
-  std::map<std::string, std::string> data_folders;
-  std::vector<HostSlots> hosts; ///< That were named for the job, where its engine has no nodes.
-  std::string interface;        ///< Of theirs, that ranks are to be reached at; empty: any.
-  int host_timeout_ms = 0;      ///< After which a silent one is lost; 0: the engine's own.
 };
 
 /// What submit() is at: code is uploaded, data copied. What an engine has no need of is left out.

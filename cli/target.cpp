@@ -275,17 +275,21 @@ std::string no_jobs_text(const Target& target) {
                            fmt::join(others, " and "), others.front());
 }
 
+Target make_target(const Context& context, const std::string& backend, const EngineAccess& access,
+                   std::string namespace_name) {
+  Target target = {context.make_backend(backend, access), std::move(namespace_name)};
+  if (target.namespace_name.empty()) {
+    target.namespace_name = target.backend->default_namespace();
+  }
+  return target;
+}
+
 Target open_target(const Context& context, const TargetOptions& target) {
   const TargetOptions resolved = resolve_target(context, target);
   if (target.needs) {
     find_engine(resolved.backend).require(*target.needs);
   }
-  Target opened = {context.make_backend(resolved.backend, resolved.access),
-                   resolved.namespace_name};
-  if (opened.namespace_name.empty()) {
-    opened.namespace_name = opened.backend->default_namespace();
-  }
-  return opened;
+  return make_target(context, resolved.backend, resolved.access, resolved.namespace_name);
 }
 
 } // namespace dtrain

@@ -82,6 +82,10 @@ std::string chosen_instance(const JobStatus& job, const std::vector<std::string>
 /// Of a namespace without jobs; the line names other backends that have some there.
 std::string no_jobs_text(const Target& target);
 
+/// The namespace is the backend's default where none is named.
+Target make_target(const Context& context, const std::string& backend, const EngineAccess& access,
+                   std::string namespace_name);
+
 /// Throws UsageError where the backend's table says that it cannot do what the command needs.
 Target open_target(const Context& context, const TargetOptions& target);
 

@@ -167,7 +167,6 @@ void check_roles(JobSpec& job) {
   only("--task-images", !job.task_images.empty(), type->has_tasks, "a volcanojob");
   only("--task-name", job.task_name != defaults.task_name, type->has_tasks, "a volcanojob");
   only("--task-replicas", job.task_replicas != 1, type->has_tasks, "a volcanojob");
-  only("--min-available", job.min_available != 1, type->has_tasks, "a volcanojob");
   if (type->has_tasks && (job.workers != 1 || job.min_workers > 0 || job.max_workers > 0)) {
     throw UsageError(
         "--workers: a volcanojob has tasks; use --task-images=IMAGE,… and --task-replicas=N");
@@ -288,10 +287,6 @@ void settle_tasks(JobSpec& job) {
     throw UsageError(
         fmt::format("--task-replicas={}: {} tasks make {} instances, and a job has at most {}",
                     job.task_replicas, job.task_images.size(), instances, k_max_workers));
-  }
-  if (job.min_available > instances) {
-    throw UsageError(fmt::format("--min-available={}: the tasks have {} instances",
-                                 job.min_available, instances));
   }
   if (job.runs_bundled_trainer()) {
     throw UsageError("a volcanojob runs each image's own program, or the command after --, which "

@@ -48,11 +48,9 @@ struct JobSpec {
   std::string task_name = "task";       ///< Its tasks are NAME-0, NAME-1 …
   std::vector<std::string> task_images; ///< One a task.
   int task_replicas = 1;                ///< Instances of each task.
-  int min_available = 1;                ///< How many of all must find room before any starts.
 
   // When it starts and ends.
   int running_timeout_ms = 0;     ///< The job is ended after this long; 0: never.
-  int starting_timeout_ms = 0;    ///< It fails where not all have started by then; 0: never.
   std::string log_limit;          ///< Of each instance's log: "1Gi"; empty: none.
   int ttl_after_finished_ms = -1; ///< The engine forgets it so long after; -1: never.
   std::string clean_task_policy;  ///< Running (default), All or None: what ends with the ranks.

@@ -24,8 +24,9 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t k_max_file = 4U << 20U;             ///< Bytes.
-constexpr const char* k_engine_options = "engineOptions"; ///< What 0.1 wrote engines' flags as.
+constexpr std::size_t k_max_file = 4U << 20U;                 ///< Bytes.
+constexpr const char* k_engine_options = "engineOptions";     ///< What 0.1 wrote engines' flags as.
+constexpr const char* k_starting_timeout = "startingTimeout"; ///< 0.1's; no engine acted on it.
 constexpr const char* k_binary_tag = "tag:yaml.org,2002:binary";
 
 bool is_quoted(const YAML::Node& node) { return node.Tag() == "!"; }
@@ -84,6 +85,9 @@ class Reader {
       const std::string key = text_of(entry.first, "a key");
       if (key == k_engine_options) {
         read_engine_options(entry.second, job);
+        continue;
+      }
+      if (key == k_starting_timeout) {
         continue;
       }
       const JobField& field = field_of(entry.first, key);

@@ -105,24 +105,30 @@ std::string BatchBackend::batch_script(std::string_view name) {
   return std::string(builtin_template(fmt::format("batch/commands/{}.sh", name)).text);
 }
 
-Surroundings BatchBackend::survey(const JobSpec& job) const {
-  Surroundings here;
+LoginFacts BatchBackend::login_facts(const JobSpec& job) const {
   if (login_.is_here() && !job.runs_bundled_trainer()) { // No program is asked.
-    here.state_folder = state_folder().string();
-    here.working_dir = working_dir_here();
-  } else {
-    const std::string text = login_.run(batch_script("survey"));
-    const auto lines = split(text, '\n');
-    if (lines.size() < 3) {
-      throw EngineError(fmt::format("{}{}: the shell there printed nothing", login_.system().name,
-                                    login_.place()));
-    }
-    here.state_folder = lines[0];
-    here.working_dir = lines[1];
-    here.trainer = lines[2];
+    return {.state_folder = state_folder().string(), .working_dir = working_dir_here()};
   }
-  here.secret_env = read_secret_env(job);
-  return here;
+  const std::string text = login_.run(batch_script("survey"));
+  const auto lines = split(text, '\n');
+  if (lines.size() < 3) {
+    throw EngineError(
+        fmt::format("{}{}: the shell there printed nothing", login_.system().name, login_.place()));
+  }
+  return {.state_folder = std::string(lines[0]),
+          .working_dir = std::string(lines[1]),
+          .trainer = std::string(lines[2])};
+}
+
+Plan BatchBackend::plan(JobSpec job, const Templates& templates) {
+  const LoginFacts facts = login_facts(job);
+  Plan plan;
+  plan.secret_env = read_secret_env(job);
+  plan.documents.push_back(
+      {std::string(login_.system().script), render_script(job, templates, facts)});
+  plan.job = std::move(job);
+  plan.templates = templates;
+  return plan;
 }
 
 void BatchBackend::expect(const JobSpec& job) {

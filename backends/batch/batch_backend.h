@@ -5,9 +5,9 @@
 // only the shell that starts each rank and what it has to note when that printed
 // (templates/batch/ranks.sh).
 //
-// What an engine on top of it adds: its options and their script (render()), what it is called with
-// (queue_system.h), how it is asked and how its answers are read, and templates/ENGINE/commands:
-// cluster.sh, end.sh, exec.sh, suspend.sh, resume.sh and usage.sh.
+// What an engine on top of it adds: its options and their script (render_script()), what it is
+// called with (queue_system.h), how it is asked and how its answers are read, and
+// templates/ENGINE/commands: cluster.sh, end.sh, exec.sh, suspend.sh, resume.sh and usage.sh.
 #pragma once
 
 #include "backends/backend.h"
@@ -16,6 +16,7 @@
 #include "backends/batch/login.h"
 #include "backends/batch/queued_job.h"
 #include "backends/batch/record.h"
+#include "backends/batch/script_data.h"
 #include "backends/batch/submission.h"
 
 #include <memory>
@@ -28,7 +29,7 @@ namespace dtrain::batch {
 class BatchBackend : public Backend {
  public:
   std::string_view name() const override { return login_.system().engine; }
-  Surroundings survey(const JobSpec& job) const override;
+  Plan plan(JobSpec job, const Templates& templates) override;
   void expect(const JobSpec& job) override;
   void submit(const Plan& plan, const SubmitSink& tell) override;
   std::vector<JobSummary> list(const ListQuery& query) override;
@@ -56,7 +57,11 @@ class BatchBackend : public Backend {
   std::string engine_script(std::string_view name) const;
   static std::string batch_script(std::string_view name);
 
-  /// The queue's own options of a job, as far as this room has to know them.
+  /// The batch script of a job. Throws UsageError where it asks for what the queue cannot give.
+  virtual std::string render_script(const JobSpec& job, const Templates& templates,
+                                    const LoginFacts& login) const = 0;
+
+  /// The queue's own options of a job, as far as backends/batch has to know them.
   virtual QueueOptions queue_options(const JobSpec& job) const = 0;
 
   /// The cluster that the queue's commands ask from here; empty: not known.
@@ -78,6 +83,7 @@ class BatchBackend : public Backend {
   virtual std::vector<QueuedJob> read_jobs(std::string_view said) const = 0;
 
  private:
+  LoginFacts login_facts(const JobSpec& job) const;
   Found find(const JobRef& job) const;
   JobStatus whole_status(const Found& found) const; ///< With what failed said last.
   std::string read_records_of(const Found& found) const;

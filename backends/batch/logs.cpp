@@ -217,7 +217,7 @@ class Printer {
   const LogQuery& query_;
   const LogSink& sink_;
   std::int64_t most_ = 0; ///< Of a file, in memory.
-  std::string why_;       ///< Nothing runs yet, as it was told.
+  std::string why_;       ///< Why nothing runs yet, as last reported.
 };
 
 void Printer::measure() {

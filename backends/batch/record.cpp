@@ -112,7 +112,7 @@ void read_line(const std::vector<std::string_view>& words, JobRecord& record) {
     RankRecord& rank = record.ranks[std::string(rank_name(words[1]))];
     rank.ended = number_of(words[2]);
     rank.code = static_cast<int>(number_of(words[3]));
-    rank.was_told = words.size() > 4 && words[4] == "told";
+    rank.ended_by_queue = words.size() > 4 && words[4] == "told";
   }
 }
 

@@ -40,8 +40,8 @@ struct RankRecord {
   std::int64_t pid = 0;
   Time started = 0;
   Time ended = 0;
-  std::optional<int> code; ///< As sh has it: 128 + signal.
-  bool was_told = false;   ///< To end, by the queue: it is no failure of its own.
+  std::optional<int> code;     ///< As sh has it: 128 + signal.
+  bool ended_by_queue = false; ///< It is no failure of its own.
 };
 
 struct JobRecord {

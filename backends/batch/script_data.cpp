@@ -121,17 +121,17 @@ json roles_data(const JobSpec& job, const std::vector<Role>& roles, const std::s
 
 int slots_a_worker(const JobSpec& job) { return has_launcher(job) ? slots_per_worker(job) : 1; }
 
-std::vector<std::string> command_of(const JobSpec& job, const Surroundings& here,
+std::vector<std::string> command_of(const JobSpec& job, const LoginFacts& login,
                                     const QueueSystem& system) {
   std::vector<std::string> command = start_command(job);
   if (job.runs_bundled_trainer()) {
-    if (here.trainer.empty()) {
+    if (login.trainer.empty()) {
       throw UsageError(
           fmt::format("the bundled trainer (dtrain-trainer) is not in PATH on the host that runs "
                       "{}'s commands: install it there, or give a command after --",
                       system.name));
     }
-    command.insert(command.begin(), here.trainer);
+    command.insert(command.begin(), login.trainer);
   }
   return command;
 }
@@ -139,8 +139,8 @@ std::vector<std::string> command_of(const JobSpec& job, const Surroundings& here
 /// From where the command is started; what is no absolute path counts from the code, or from where
 /// `submit` was called.
 std::string working_dir(const JobSpec& job, const std::string& own_folder,
-                        const Surroundings& here) {
-  const std::string base = job.sync_mode.empty() ? here.working_dir : own_folder + "/code";
+                        const LoginFacts& login) {
+  const std::string base = job.sync_mode.empty() ? login.working_dir : own_folder + "/code";
   return job.working_dir.empty()            ? base
          : job.working_dir.starts_with('/') ? job.working_dir
                                             : base + "/" + job.working_dir;
@@ -186,10 +186,10 @@ std::optional<double> memory_of(const JobSpec& job) {
   return bytes ? std::optional<double>(*bytes / slots_a_worker(job)) : std::nullopt;
 }
 
-json script_data(const JobSpec& job, const Surroundings& here, const QueueSystem& system) {
+json script_data(const JobSpec& job, const LoginFacts& login, const QueueSystem& system) {
   const bool launched = has_launcher(job);
   const JobRef ref{job.namespace_name, job.name};
-  const std::string folder = fmt::format("{}/{}", here.state_folder, job_folder(system, ref));
+  const std::string folder = fmt::format("{}/{}", login.state_folder, job_folder(system, ref));
   int tasks = 0;
   for (const Step& step : steps_of(job)) {
     tasks += step.tasks;
@@ -200,7 +200,7 @@ json script_data(const JobSpec& job, const Surroundings& here, const QueueSystem
           {"folder", folder},
           {"tasks", tasks},
           {"started", launched ? 1 : tasks},
-          {"working_dir", working_dir(job, folder, here)},
+          {"working_dir", working_dir(job, folder, login)},
           {"data", data_places(job, system)},
           {"checks_gpus",
            section(job.check_gpus != "off" && job.gpus + job.ps_gpus > 0, json::object())},
@@ -213,7 +213,7 @@ json script_data(const JobSpec& job, const Surroundings& here, const QueueSystem
           {"deepspeed", section(job.type == "deepspeedjob",
                                 {{"tool", builtin_template("launchers/deepspeed.sh").text}})},
           {"user_environment", user_environment(job)},
-          {"command", words(command_of(job, here, system))}};
+          {"command", words(command_of(job, login, system))}};
 }
 
 } // namespace dtrain::batch

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/batch/queue_system.h"
-#include "backends/plan.h"
+#include "submit/job_spec.h"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -12,6 +12,13 @@
 #include <vector>
 
 namespace dtrain::batch {
+
+/// What a job's script takes from the machine that the queue's commands are called on.
+struct LoginFacts {
+  std::string state_folder; ///< Where jobs keep their files.
+  std::string working_dir;  ///< Where `submit` was called, or the login's.
+  std::string trainer = {}; ///< The bundled trainer's path; empty: not found, or not needed.
+};
 
 /// Roles that ask for the same, started as one step.
 struct Step {
@@ -38,6 +45,6 @@ std::optional<double> memory_of(const JobSpec& job);
 nlohmann::json words(const std::vector<std::string>& texts);
 
 /// Throws UsageError where the job asks for what no queue has a way to give.
-nlohmann::json script_data(const JobSpec& job, const Surroundings& here, const QueueSystem& system);
+nlohmann::json script_data(const JobSpec& job, const LoginFacts& login, const QueueSystem& system);
 
 } // namespace dtrain::batch

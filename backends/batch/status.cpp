@@ -56,9 +56,9 @@ void fill_instances(const JobRecord& record, JobStatus& status) {
     each.pid = rank.pid;
     each.started = rank.started;
     each.ended = rank.ended;
-    each.phase = rank.code                ? (*rank.code == 0 ? Phase::succeeded
-                                             : rank.was_told ? Phase::terminated
-                                                             : Phase::failed)
+    each.phase = rank.code                ? (*rank.code == 0       ? Phase::succeeded
+                                             : rank.ended_by_queue ? Phase::terminated
+                                                                   : Phase::failed)
                  : is_final(status.phase) ? Phase::terminated
                                           : status.phase;
     if (rank.code && is_ended_by_signal(*rank.code)) {

@@ -20,7 +20,6 @@
 #include "backends/kubernetes/submission/change_job.h"
 #include "backends/kubernetes/submission/prerequisites.h"
 #include "backends/kubernetes/submission/submission.h"
-#include "backends/tensorboard_forwarder.h"
 #include "submit/job_roles.h"
 
 #include <fmt/format.h>
@@ -32,7 +31,7 @@ namespace {
 
 using nlohmann::json;
 
-class KubernetesBackend final : public Backend, public TensorboardForwarder, public ClaimSource {
+class KubernetesBackend final : public Backend {
  public:
   explicit KubernetesBackend(const EngineAccess& access) : access_(access) {}
 
@@ -43,26 +42,13 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
                 : context_namespace({access_.get("kubeconfig"), access_.get("context")});
   }
 
-  std::vector<std::string> settle(JobSpec& job) override {
+  Plan plan(JobSpec job, const Templates& templates) override {
     settle_scheduler(job);
     settle_image(job);
-    if (!chooses_scheduler(job)) {
-      return {};
-    }
-    try {
-      return choose_scheduler(api(), job);
-    } catch (const EngineError& error) {
-      throw EngineError(fmt::format("--gang: cannot find out which gang scheduler the cluster has; "
-                                    "name it (--scheduler=volcano): {}",
-                                    error.what()));
-    }
-  }
-
-  Surroundings survey(const JobSpec& job) const override { return read_secrets(job); }
-
-  Plan render(const JobSpec& job, const Templates& templates,
-              const Surroundings& here) const override {
-    return render_plan(job, templates, here);
+    const std::vector<std::string> choices = gang_scheduler(job);
+    Plan plan = render_plan(job, templates, read_secrets(job));
+    plan.notices.insert(plan.notices.begin(), choices.begin(), choices.end());
+    return plan;
   }
   void submit(const Plan& plan, const SubmitSink& tell) override {
     create_objects(api(), plan, tell);
@@ -166,8 +152,9 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
                   const ByteSink& sink) override {
     kubernetes::read_files(api(), ref, instance, path, sink);
   }
-  int forward_tensorboard(const JobRef& ref, int port,
-                          const std::function<void(const std::string&)>& opened) override {
+  std::optional<int>
+  forward_tensorboard(const JobRef& ref, int port,
+                      const std::function<void(const std::string&)>& opened) override {
     return forward_board(api(), ref, port, opened);
   }
   std::vector<NodeStatus> nodes() override { return list_nodes(api()); }
@@ -179,6 +166,20 @@ class KubernetesBackend final : public Backend, public TensorboardForwarder, pub
   }
 
  private:
+  /// Asks the cluster for the one of a job that leaves it open; a line for each choice.
+  std::vector<std::string> gang_scheduler(JobSpec& job) {
+    if (!chooses_scheduler(job)) {
+      return {};
+    }
+    try {
+      return choose_scheduler(api(), job);
+    } catch (const EngineError& error) {
+      throw EngineError(fmt::format("--gang: cannot find out which gang scheduler the cluster has; "
+                                    "name it (--scheduler=volcano): {}",
+                                    error.what()));
+    }
+  }
+
   /// JobSets, and those that TrainJobs will have. None where the cluster has no such API, or we may
   /// not look.
   std::vector<json> list_sets(const std::string& namespace_name) {

@@ -18,7 +18,8 @@
 
 namespace dtrain::kubernetes {
 
-/// Reads the kubeconfig and connects when the cluster is first needed: render() needs neither.
+/// Reads the kubeconfig and connects when the cluster is first needed: plan() needs neither, but
+/// for --gang without a scheduler.
 std::unique_ptr<Backend> make_kubernetes_backend(const EngineAccess& access);
 
 } // namespace dtrain::kubernetes

@@ -18,6 +18,7 @@ using Texts = Member<std::vector<std::string>>;
 
 inline const std::string k_share_memory = "2Gi";
 inline constexpr int k_user = 1000;
+inline constexpr int k_one = 1;
 
 inline constexpr Texts image_pull_secrets = {.key = "imagePullSecrets"}; ///< Names of Secrets.
 /// Always, IfNotPresent, Never; empty: the cluster's.
@@ -29,9 +30,11 @@ inline constexpr Texts tolerations = {.key = "tolerations"}; ///< KEY[=VALUE][:E
 /// 0 is root, and no restricted Pod.
 inline constexpr Member<int> run_as_user = {.key = "runAsUser", .standard = &k_user};
 inline constexpr Text scheduler = {.key = "scheduler"}; ///< Empty: the cluster's.
-inline constexpr Text api = {.key = "api"};             ///< job (default), jobset, trainjob.
-inline constexpr Text gpu_type = {.key = "gpuType"};    ///< Model of the GPUs.
-inline constexpr Texts devices = {.key = "devices"};    ///< RESOURCE=N, of each worker.
+/// How many of a volcanojob's instances must find room before any starts.
+inline constexpr Member<int> min_available = {.key = "minAvailable", .standard = &k_one};
+inline constexpr Text api = {.key = "api"};          ///< job (default), jobset, trainjob.
+inline constexpr Text gpu_type = {.key = "gpuType"}; ///< Model of the GPUs.
+inline constexpr Texts devices = {.key = "devices"}; ///< RESOURCE=N, of each worker.
 inline constexpr Texts topology_spread = {.key = "topologySpread"}; ///< KEY[:required].
 inline constexpr Member<bool> binpack = {.key = "binpack"};         ///< On as few nodes as can be.
 inline constexpr Text worker_image = {.key = "workerImage"};

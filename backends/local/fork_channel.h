@@ -57,7 +57,7 @@ class ForkChannel : public Channel {
   std::map<std::string, GpuClaim> claims_; ///< By instance; of those that have devices.
   bool checks_gpus_ = false;
   std::map<std::string, std::string> instead_; ///< Devices that took the place of faulty ones.
-  std::string left_out_;                       ///< Not yet told.
+  std::string left_out_;                       ///< Not yet reported.
   std::array<Fd, 2> slots_;                    ///< Where a rank's output is while it is started.
   Fd children_;                                ///< SIGCHLD, as a descriptor.
   std::map<pid_t, RankId> running_;            ///< Not yet waited for: their pids are their own.

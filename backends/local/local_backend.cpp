@@ -17,10 +17,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 
 namespace dtrain {
+
+namespace {
+
+/// Those that the job has, those that are free, those of other jobs.
+MachineGpus gpus_here(const std::vector<std::string>& own) {
+  const auto all = find_gpus();
+  MachineGpus found{.devices = own};
+  const auto add = [&](const std::vector<std::string>& more) {
+    const auto known = found.devices;
+    std::copy_if(more.begin(), more.end(), std::back_inserter(found.devices),
+                 [&](const std::string& device) {
+                   return std::find(known.begin(), known.end(), device) == known.end();
+                 });
+  };
+  add(unclaimed_gpus(all));
+  const std::size_t free = found.devices.size();
+  add(all);
+  found.in_use = found.devices.size() - free;
+  return found;
+}
+
+} // namespace
 
 int supervise_here(const std::vector<std::string>& args) {
   return supervise_main(args, [](const SupervisedJob& job) -> std::unique_ptr<Channel> {
@@ -28,52 +49,30 @@ int supervise_here(const std::vector<std::string>& args) {
   });
 }
 
-/// A path of this machine's that is not from / counts from where `submit` was called.
-std::vector<std::string> LocalBackend::settle(JobSpec& job) {
-  const auto from_here = [](const std::string& path) {
-    const auto whole = std::filesystem::absolute(path.empty() ? "." : path).lexically_normal();
-    return (whole.has_filename() ? whole : whole.parent_path()).string();
-  };
-  if (job.sync_mode.empty()) { // Else it counts from the code.
-    job.working_dir = from_here(job.working_dir);
+void LocalBackend::resolve_paths(JobSpec& job) const {
+  if (job.working_dir.empty() && job.sync_mode.empty()) {
+    job.working_dir = ".";
   }
+  SupervisedBackend::resolve_paths(job);
   for (std::string& text : job.data_dirs) {
     const MountText mount = parse_mount("--data-dir", text);
     text = mount.source.starts_with('/') ? text
-                                         : fmt::format("{}:{}{}", from_here(mount.source),
+                                         : fmt::format("{}:{}{}", absolute_path(mount.source),
                                                        mount.target, mount.read_only ? ":ro" : "");
   }
-  return {};
 }
 
-Plan LocalBackend::render(const JobSpec& job, const Templates& templates,
-                          const Surroundings& here) const {
-  return render_local_plan(job, here, code_dir({job.namespace_name, job.name}), templates);
+GangSite LocalBackend::site(const JobSpec& job) const {
+  GangSite site = SupervisedBackend::site(job);
+  site.data_folders = folders_here(job);
+  return site;
 }
 
-std::map<std::string, std::string> LocalBackend::data_folders(const JobSpec& job) const {
-  return folders_here(job);
-}
-
-void LocalBackend::add_devices(const JobSpec& job, const std::vector<std::string>& own,
-                               Surroundings& here) const {
-  if (job.gpus == 0 && job.ps_gpus == 0) {
-    return;
-  }
-  const auto is_in = [](const std::vector<std::string>& devices, const std::string& device) {
-    return std::find(devices.begin(), devices.end(), device) != devices.end();
-  };
-  const auto all = find_gpus();
-  here.gpus = own;
-  for (const auto& device : unclaimed_gpus(all)) {
-    if (!is_in(own, device)) {
-      here.gpus.push_back(device);
-    }
-  }
-  const auto free = here.gpus;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(here.gpus),
-               [&](const std::string& device) { return !is_in(free, device); });
-  here.gpus_in_use = here.gpus.size() - free.size();
+Plan LocalBackend::render(const JobSpec& job, const Templates& templates, const GangSite& site,
+                          const std::vector<std::string>& own_gpus) const {
+  const bool wants_gpus = job.gpus > 0 || job.ps_gpus > 0;
+  return render_local_plan(job, site, wants_gpus ? gpus_here(own_gpus) : MachineGpus(),
+                           code_dir({job.namespace_name, job.name}), templates);
 }
 
 void LocalBackend::require_startable(const GangPlan& plan, const std::string& path) const {
@@ -100,7 +99,7 @@ int LocalBackend::exec(const JobRef& job, const std::string& instance,
 
 void LocalBackend::read_files(const JobRef& job, const std::string& instance,
                               const std::string& path, const ByteSink& sink) {
-  const auto gang = plan(job);
+  const auto gang = gang_plan(job);
   auto here = path.starts_with('/') ? path : fmt::format("{}/{}", gang.working_dir, path);
   const Mount* at = nullptr;
   for (const auto& mount : gang.mounts) {

@@ -3,7 +3,6 @@
 
 #include "backends/supervised/supervised_backend.h"
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -21,9 +20,6 @@ class LocalBackend : public SupervisedBackend {
   explicit LocalBackend(std::string root = {}, Supervise supervise = run_helper(k_supervise))
       : SupervisedBackend(k_local, std::move(root), std::move(supervise)) {}
 
-  Plan render(const JobSpec& job, const Templates& templates,
-              const Surroundings& here) const override;
-  std::vector<std::string> settle(JobSpec& job) override;
   std::vector<CheckResult> check() override;
   int exec(const JobRef& job, const std::string& instance,
            const std::vector<std::string>& command) override;
@@ -33,9 +29,10 @@ class LocalBackend : public SupervisedBackend {
   std::vector<InstanceUsage> usage(const JobRef& job) override;
 
  private:
-  std::map<std::string, std::string> data_folders(const JobSpec& job) const override;
-  void add_devices(const JobSpec& job, const std::vector<std::string>& own,
-                   Surroundings& here) const override;
+  void resolve_paths(JobSpec& job) const override;
+  GangSite site(const JobSpec& job) const override;
+  Plan render(const JobSpec& job, const Templates& templates, const GangSite& site,
+              const std::vector<std::string>& own_gpus) const override;
   void require_startable(const GangPlan& plan, const std::string& path) const override;
   std::vector<Fd> bring_buckets(const JobSpec& job, const SubmitSink& tell) const override;
 };

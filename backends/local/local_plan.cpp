@@ -30,9 +30,8 @@ std::string share_of(const std::string& source) {
 }
 
 /// The folder of this machine that shows what --data names. Throws UsageError where none does.
-std::string folder_of(const std::string& text, const std::string& source,
-                      const Surroundings& here) {
-  if (const auto found = here.data_folders.find(source); found != here.data_folders.end()) {
+std::string folder_of(const std::string& text, const std::string& source, const GangSite& site) {
+  if (const auto found = site.data_folders.find(source); found != site.data_folders.end()) {
     return found->second;
   }
   if (const auto share = share_of(source); !share.empty()) {
@@ -55,11 +54,11 @@ std::string folder_of(const std::string& text, const std::string& source,
                   printable(text)));
 }
 
-std::vector<Mount> mounts_of(const JobSpec& job, const Surroundings& here) {
+std::vector<Mount> mounts_of(const JobSpec& job, const GangSite& site) {
   std::vector<Mount> mounts;
   for (const std::string& text : job.data) {
     const MountText mount = parse_mount("--data", text);
-    mounts.push_back({folder_of(text, mount.source, here), mount.target,
+    mounts.push_back({folder_of(text, mount.source, site), mount.target,
                       mount.read_only || is_bucket(mount.source)});
   }
   for (const auto& [flag, texts] :
@@ -74,7 +73,7 @@ std::vector<Mount> mounts_of(const JobSpec& job, const Surroundings& here) {
 
 /// Gives every rank GPUs of its own, or none to all where there are too few. Returns how many of
 /// them other jobs have too.
-int assign_devices(const JobSpec& job, const Surroundings& here, std::vector<GangRank>& ranks,
+int assign_devices(const JobSpec& job, const MachineGpus& gpus, std::vector<GangRank>& ranks,
                    std::vector<std::string>& notices) {
   std::vector<int> wanted;
   std::transform(ranks.begin(), ranks.end(), std::back_inserter(wanted),
@@ -83,12 +82,12 @@ int assign_devices(const JobSpec& job, const Surroundings& here, std::vector<Gan
   if (sum == 0) {
     return 0;
   }
-  const auto devices = assign_gpus(here.gpus, wanted);
+  const auto devices = assign_gpus(gpus.devices, wanted);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     ranks[i].devices = devices ? (*devices)[i] : "";
   }
   if (devices) {
-    const auto free = static_cast<int>(here.gpus.size() - here.gpus_in_use);
+    const auto free = static_cast<int>(gpus.devices.size() - gpus.in_use);
     if (sum > free) {
       notices.push_back(fmt::format("{} of {} GPUs are shared with other jobs: see dtrain list",
                                     sum - free, sum));
@@ -97,7 +96,7 @@ int assign_devices(const JobSpec& job, const Surroundings& here, std::vector<Gan
   }
   const auto lack =
       fmt::format("the job asks for {} GPU{} ({} per worker), and this machine has {}", sum,
-                  sum == 1 ? "" : "s", job.gpus, here.gpus.size());
+                  sum == 1 ? "" : "s", job.gpus, gpus.devices.size());
   if (job.require_gpus) {
     throw EngineError(lack + ": ask for fewer, or drop --require-gpus to run on the CPU");
   }
@@ -122,15 +121,15 @@ std::map<std::string, std::string> folders_here(const JobSpec& job) {
   return folders;
 }
 
-Plan render_local_plan(const JobSpec& job, const Surroundings& here, const std::string& code_dir,
-                       const Templates& templates) {
+Plan render_local_plan(const JobSpec& job, const GangSite& site, const MachineGpus& gpus,
+                       const std::string& code_dir, const Templates& templates) {
   GangParts parts;
   parts.template_name = k_template;
   parts.code_dir = code_dir;
   parts.ranks = planned_ranks(job);
-  parts.gpus_shared = assign_devices(job, here, parts.ranks, parts.notices);
-  parts.mounts = mounts_of(job, here);
-  return render_gang_plan(job, here, templates, std::move(parts));
+  parts.gpus_shared = assign_devices(job, gpus, parts.ranks, parts.notices);
+  parts.mounts = mounts_of(job, site);
+  return render_gang_plan(job, site, templates, std::move(parts));
 }
 
 } // namespace dtrain

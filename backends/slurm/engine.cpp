@@ -15,7 +15,7 @@ std::vector<FieldUse> field_uses() {
            {"image", "psImage", "workerImage", "syncImage", "tensorboardImage"}},
           {"gives ranks the node's /dev/shm", {"shareMemory"}},
           {"runs ranks directly on the nodes", {"hostIPC", "hostNetwork", "hostPID", "rdma"}},
-          {"starts all instances at once", {"minAvailable", "startingTimeout"}},
+          {"starts all instances at once", {"minAvailable"}},
           {"waits between TERM and KILL as Slurm's KillWait says", {"gracePeriod"}},
       },
       {

@@ -234,25 +234,20 @@ batch::QueueOptions queue_options(const JobSpec& job) {
   return {.may_requeue = may_requeue(job), .array = std::move(array), .log = std::move(log)};
 }
 
-Plan render_script(const JobSpec& job, const Templates& templates, const Surroundings& here) {
+std::string render_script(const JobSpec& job, const Templates& templates,
+                          const batch::LoginFacts& login) {
   const auto steps = batch::steps_of(job);
   int gpus = 0;
   for (const Step& step : steps) {
     gpus += step.tasks * step.gpus;
   }
   const bool is_uniform = steps.size() == 1;
-  json data = batch::script_data(job, here, queue_system());
+  json data = batch::script_data(job, login, queue_system());
   data["gpus_per_task"] = section(gpus > 0 && is_uniform, {{"count", steps[0].gpus}});
   data["gpus"] = section(gpus > 0 && !is_uniform, {{"count", gpus}});
   data["steps"] = steps_data(job, has_launcher(job) ? std::vector<Step>() : steps);
   data.update(options_of(job));
-  Plan plan;
-  plan.job = job;
-  plan.templates = templates;
-  plan.secret_env = here.secret_env;
-  plan.documents.push_back({std::string(queue_system().script),
-                            fill_template(templates, k_template, data, template_rules())});
-  return plan;
+  return fill_template(templates, k_template, data, template_rules());
 }
 
 } // namespace dtrain::slurm

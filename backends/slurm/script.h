@@ -2,14 +2,18 @@
 #pragma once
 
 #include "backends/batch/job_line.h"
-#include "backends/plan.h"
+#include "backends/batch/script_data.h"
+#include "submit/template/templates.h"
+
+#include <string>
 
 namespace dtrain::slurm {
 
 /// Pure. Throws UsageError where the job asks for what Slurm has no way to give.
-Plan render_script(const JobSpec& job, const Templates& templates, const Surroundings& here);
+std::string render_script(const JobSpec& job, const Templates& templates,
+                          const batch::LoginFacts& login);
 
-/// Slurm's own options of the job, as the room of queues has to know them.
+/// Slurm's own options of the job, as far as backends/batch has to know them.
 batch::QueueOptions queue_options(const JobSpec& job);
 
 } // namespace dtrain::slurm

@@ -20,9 +20,9 @@ namespace dtrain::slurm {
 SlurmBackend::SlurmBackend(std::string login_host)
     : BatchBackend(batch::Login(queue_system(), std::move(login_host))) {}
 
-Plan SlurmBackend::render(const JobSpec& job, const Templates& templates,
-                          const Surroundings& here) const {
-  return render_script(job, templates, here);
+std::string SlurmBackend::render_script(const JobSpec& job, const Templates& templates,
+                                        const batch::LoginFacts& login) const {
+  return slurm::render_script(job, templates, login);
 }
 
 batch::QueueOptions SlurmBackend::queue_options(const JobSpec& job) const {

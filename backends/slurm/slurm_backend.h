@@ -15,13 +15,13 @@ class SlurmBackend : public batch::BatchBackend {
   /// `login_host`: as ssh takes it; empty: this machine.
   explicit SlurmBackend(std::string login_host);
 
-  Plan render(const JobSpec& job, const Templates& templates,
-              const Surroundings& here) const override;
   std::vector<CheckResult> check() override;
   std::vector<Plan::Document> try_plan(const Plan& plan) override;
   std::vector<NodeStatus> nodes() override;
 
  protected:
+  std::string render_script(const JobSpec& job, const Templates& templates,
+                            const batch::LoginFacts& login) const override;
   batch::QueueOptions queue_options(const JobSpec& job) const override;
   std::string cluster_here() const override;
   std::string refused_options(const std::string& script, std::string_view error) const override;

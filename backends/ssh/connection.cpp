@@ -24,11 +24,12 @@ constexpr std::size_t k_read_bytes = 65536;
 
 std::string agent_script(const std::string& word, const AgentSetting& setting) {
   constexpr int k_ms = 1000;
-  return fmt::format("agent={}\njob={}\nnumber={}\npatience={}\ngrace={}\nchosen={}\nwithout={}\n",
-                     word, quote_sh(setting.job), setting.number, setting.patience.count(),
-                     (setting.grace_ms + k_ms - 1) / k_ms,
-                     quote_sh(fmt::format("{}", fmt::join(setting.gpus, " "))),
-                     quote_sh(fmt::format("{}", fmt::join(setting.without_gpus, " ")))) +
+  return fmt::format(
+             "agent={}\njob={}\nnumber={}\nhost_timeout={}\ngrace={}\nchosen={}\nwithout={}\n",
+             word, quote_sh(setting.job), setting.number, setting.host_timeout.count(),
+             (setting.grace_ms + k_ms - 1) / k_ms,
+             quote_sh(fmt::format("{}", fmt::join(setting.gpus, " "))),
+             quote_sh(fmt::format("{}", fmt::join(setting.without_gpus, " ")))) +
          std::string(builtin_template("ssh/facts.sh").text) +
          std::string(builtin_template("ssh/agent.sh").text);
 }

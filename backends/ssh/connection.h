@@ -23,7 +23,7 @@ namespace dtrain::ssh {
 struct AgentSetting {
   std::string job;                    ///< The job's uid: its folder there is named by it, …
   std::size_t number = 0;             ///< … and by this, the host's own of the job's.
-  std::chrono::seconds patience;      ///< It ends all that long after the last heartbeat.
+  std::chrono::seconds host_timeout;  ///< It ends all that long after the last heartbeat.
   int grace_ms = 0;                   ///< Between TERM and KILL then.
   std::vector<std::string> gpus = {}; ///< That ranks may have; empty: all …
   std::vector<std::string> without_gpus = {}; ///< … but these.

@@ -78,7 +78,7 @@ void Connections::open(const HostSlots& host, std::size_t number) {
       host.name,
       AgentSetting{.job = job_uid_,
                    .number = number,
-                   .patience = std::chrono::ceil<std::chrono::seconds>(host_timeout_),
+                   .host_timeout = std::chrono::ceil<std::chrono::seconds>(host_timeout_),
                    .grace_ms = grace_ms_,
                    .gpus = host.gpus,
                    .without_gpus = host.without_gpus},

@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::size_t k_longest_answer = std::size_t{1} << 20U; ///< By a host.
 constexpr std::string_view k_end = "dtrain-end"; ///< The last line of one that answered.
-constexpr std::chrono::seconds k_patience{30};
+constexpr std::chrono::seconds k_command_timeout{30};
 
 HostAnswer answer_of(const std::string& host, const std::string& said) {
   HostAnswer answer;
@@ -75,7 +75,7 @@ std::vector<std::string> ask_by_pdsh(const std::string& pdsh, const std::vector<
   for (const auto& word : ssh_command("%h", escaped)) {
     argv.push_back(word);
   }
-  const auto result = run_command({.argv = argv, .limit = k_patience});
+  const auto result = run_command({.argv = argv, .limit = k_command_timeout});
   std::vector<std::string> said(hosts.size());
   for (const auto* output : {&result.errors, &result.out}) { // The end of the script's is the last.
     std::istringstream text(*output);
@@ -139,7 +139,7 @@ std::vector<std::string> ask_by_ssh(const std::vector<std::string>& hosts,
   std::vector<std::string> said(hosts.size());
   std::list<Asked> asked;
   std::size_t next = 0;
-  const auto deadline = Clock::now() + k_patience;
+  const auto deadline = Clock::now() + k_command_timeout;
   while ((next < hosts.size() || !asked.empty()) && Clock::now() < deadline) {
     for (; next < hosts.size() && asked.size() < k_most_connecting; ++next) {
       asked.emplace_back(next, hosts[next], line);

@@ -12,7 +12,7 @@
 //   --include, --exclude    h1:0,1@h2           DeepSpeed's: NAME, or some of its GPUs
 #pragma once
 
-#include "backends/plan.h"
+#include "backends/supervised/gang/gang_plan.h"
 
 #include <string>
 #include <string_view>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/job_status.h"
-#include "backends/plan.h"
+#include "backends/supervised/gang/gang_plan.h"
 
 #include <cstdint>
 #include <string>

@@ -26,8 +26,8 @@ using Clock = Connections::Clock;
 
 constexpr std::size_t k_most_uploads = 8;
 constexpr std::size_t k_most_ways = 8; ///< sshd turns some away beyond 10 (MaxStartups).
-constexpr std::chrono::seconds k_answer_patience{20};
-constexpr std::chrono::minutes k_work_patience{10}; ///< For what keeps its own time.
+constexpr std::chrono::seconds k_answer_timeout{20};
+constexpr std::chrono::minutes k_work_timeout{10}; ///< For what keeps its own time.
 constexpr std::chrono::milliseconds k_round{1000};
 
 bool is_loopback(const std::string& address) {
@@ -121,7 +121,7 @@ void Preflight::run(const std::vector<HostQuestion>& questions) {
                            script_of(question, payload_,
                                      fmt::format("unpack {}\n", fmt::join(payload_.parts, " "))));
     }
-    ask_all(scripts, k_work_patience);
+    ask_all(scripts, k_work_timeout);
   }
   try_ways(questions);
   refuse_bad(questions.size());
@@ -131,7 +131,7 @@ void Preflight::run(const std::vector<HostQuestion>& questions) {
       scripts.emplace_back(question.host.name,
                            script_of(question, payload_, look_for(question, payload_)));
     }
-    ask_all(scripts, k_work_patience);
+    ask_all(scripts, k_work_timeout);
     refuse_bad(questions.size());
   }
 }
@@ -150,8 +150,8 @@ void Preflight::ask_health(const HostQuestion& question) {
 }
 
 /// Until all are answered, or that time is over.
-void Preflight::await(const std::vector<RankId>& keys, std::chrono::seconds patience) {
-  const auto deadline = Clock::now() + patience;
+void Preflight::await(const std::vector<RankId>& keys, std::chrono::seconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   const auto are_there = [&] {
     return std::all_of(keys.begin(), keys.end(), [&](RankId key) { return is_answered(key); });
   };
@@ -166,7 +166,7 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
   for (const auto& [host, key] : health_) {
     asked.push_back(key);
   }
-  await(asked, k_answer_patience);
+  await(asked, k_answer_timeout);
   struct Claim {
     std::string host, instance, faults;
     int gpus;
@@ -180,7 +180,7 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
     const auto answer = take_answer(key);
     auto health = read_gpu_health(answer.text);
     if (!answer.is_there) {
-      health.failure = silent_nvidia_smi(k_answer_patience.count());
+      health.failure = silent_nvidia_smi(k_answer_timeout.count());
     }
     std::string but;
     for (const auto& gpu : health.gpus) {
@@ -221,7 +221,7 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
   for (const auto& each : claims) {
     asked.push_back(each.key);
   }
-  await(asked, k_answer_patience);
+  await(asked, k_answer_timeout);
   for (const auto& each : claims) {
     if (!is_answered(each.key)) { // It is given back.
       reasons_.emplace(each.host, fmt::format("does not answer; {}", each.faults));
@@ -283,19 +283,19 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
     wait(pauses ? k_brief : k_round);
     asked.remove_if([&](Asked& each) {
       const auto& question = *each.question;
-      const std::chrono::seconds patience = each.is_new ? k_answer_patience : k_work_patience;
+      const std::chrono::seconds timeout = each.is_new ? k_answer_timeout : k_work_timeout;
       const bool has_answered =
           each.is_asked && is_answered(each.survey) &&
           std::all_of(each.claims.begin(), each.claims.end(),
                       [&](const auto& claim) { return is_answered(claim.second); });
-      if (!has_answered && (!each.is_asked || Clock::now() < each.opens + patience)) {
+      if (!has_answered && (!each.is_asked || Clock::now() < each.opens + timeout)) {
         return false;
       }
       auto answer = take_answer(each.survey);
       auto found = read_host_facts(answer.text);
       auto reason = answer.failure;
       if (!has_answered) {
-        reason = fmt::format("did not answer within {} s", patience.count());
+        reason = fmt::format("did not answer within {} s", timeout.count());
       } else if (reason.empty() && !found.lacks.empty()) {
         reason = found.lacks.front();
       } else if (reason.empty()) {
@@ -391,19 +391,19 @@ void Preflight::upload(const std::vector<HostQuestion>& questions) {
 
 /// All at once, and until each has answered.
 void Preflight::ask_all(const std::vector<std::pair<std::string, std::string>>& scripts,
-                        std::chrono::seconds patience) {
+                        std::chrono::seconds timeout) {
   std::vector<RankId> asked;
   asked.reserve(scripts.size());
   for (const auto& [host, script] : scripts) {
     asked.push_back(expect(connections_.ask(host, script)));
   }
-  await(asked, patience);
+  await(asked, timeout);
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const auto& host = scripts[i].first;
     const auto answer = take_answer(asked[i]);
     const auto found = read_host_facts(answer.text);
     if (!answer.is_there) {
-      reasons_.emplace(host, fmt::format("did not answer within {} s", patience.count()));
+      reasons_.emplace(host, fmt::format("did not answer within {} s", timeout.count()));
     } else if (!answer.failure.empty()) {
       reasons_.emplace(host, answer.failure);
     } else if (!found.lacks.empty()) {
@@ -436,7 +436,7 @@ void Preflight::try_ways(const std::vector<HostQuestion>& questions) {
                              script_of(questions[i], payload_, lines + "wait\n"));
       }
     }
-    ask_all(scripts, k_work_patience);
+    ask_all(scripts, k_work_timeout);
   }
 }
 

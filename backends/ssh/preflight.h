@@ -58,7 +58,7 @@ struct DeviceClaim {
 struct HostsKnown {
   std::map<std::string, HostFacts> facts;    ///< By host.
   std::map<std::string, DeviceClaim> claims; ///< By instance.
-  std::string left_out;                      ///< Faulty GPUs, not yet told.
+  std::string left_out;                      ///< Faulty GPUs, not yet reported.
 };
 
 class Preflight {
@@ -82,7 +82,7 @@ class Preflight {
  private:
   void ask_health(const HostQuestion& question);
   void leave_out_faulty(const std::vector<HostQuestion>& questions);
-  void await(const std::vector<RankId>& keys, std::chrono::seconds patience);
+  void await(const std::vector<RankId>& keys, std::chrono::seconds timeout);
   void survey(const std::vector<HostQuestion>& questions);
   void compare(const std::vector<HostQuestion>& questions);
   void upload(const std::vector<HostQuestion>& questions);
@@ -92,7 +92,7 @@ class Preflight {
   Connections::Answer take_answer(RankId key);
   void wait(std::chrono::milliseconds most, const std::vector<int>& others = {});
   void ask_all(const std::vector<std::pair<std::string, std::string>>& scripts,
-               std::chrono::seconds patience);
+               std::chrono::seconds timeout);
   void refuse_bad(std::size_t hosts) const;
 
   Connections& connections_;

@@ -25,7 +25,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -100,34 +99,25 @@ std::vector<HostSlots> SshBackend::hosts(const std::string& include,
   return choose_hosts(std::move(named), {access_.get("exclude-hosts"), include, exclude});
 }
 
-Surroundings SshBackend::survey(const JobSpec& job) const {
-  auto here = SupervisedBackend::survey(job);
-  here.hosts = hosts(engine_value(job, "include"), engine_value(job, "exclude"));
-  here.interface = access_.get("interface");
-  here.host_timeout_ms = host_timeout_ms(access_.get("host-timeout"));
-  here.tensorboard = job.tensorboard ? "tensorboard" : ""; // The host's.
-  if (here.hosts.empty()) {
+GangSite SshBackend::site(const JobSpec& job) const {
+  GangSite site = SupervisedBackend::site(job);
+  site.hosts = hosts(engine_value(job, "include"), engine_value(job, "exclude"));
+  site.interface = access_.get("interface");
+  site.host_timeout_ms = host_timeout_ms(access_.get("host-timeout"));
+  site.tensorboard = job.tensorboard ? "tensorboard" : ""; // The host's.
+  if (site.hosts.empty()) {
     throw UsageError("no hosts: give --hosts=h1,h2,h3, --hostfile=FILE or a profile");
   }
-  return here;
+  return site;
 }
 
-/// A path that is not from / counts from where `submit` was called.
-std::vector<std::string> SshBackend::settle(JobSpec& job) {
-  if (!job.working_dir.empty() && job.sync_mode.empty()) { // Else it counts from the code.
-    const auto whole = std::filesystem::absolute(job.working_dir).lexically_normal();
-    job.working_dir = (whole.has_filename() ? whole : whole.parent_path()).string();
-  }
-  return {};
-}
-
-Plan SshBackend::render(const JobSpec& job, const Templates& templates,
-                        const Surroundings& here) const {
+Plan SshBackend::render(const JobSpec& job, const Templates& templates, const GangSite& site,
+                        const std::vector<std::string>& /*own_gpus*/) const {
   GangParts parts;
   parts.template_name = k_template;
   parts.code_dir = k_code;
   parts.ranks = planned_ranks(job, true);
-  place(here.hosts, std::max(job.max_workers - job.workers, 0), parts.ranks);
+  place(site.hosts, std::max(job.max_workers - job.workers, 0), parts.ranks);
   for (const auto& text : job.data_dirs) {
     const auto mount = parse_mount("--data-dir", text);
     if (mount.source != mount.target) {
@@ -141,7 +131,7 @@ Plan SshBackend::render(const JobSpec& job, const Templates& templates,
     }
     parts.mounts.push_back({mount.source, mount.target, mount.read_only});
   }
-  return render_gang_plan(job, here, templates, std::move(parts));
+  return render_gang_plan(job, site, templates, std::move(parts));
 }
 
 std::string SshBackend::stock(const Plan& plan, const JobFolder& staged,
@@ -217,8 +207,9 @@ std::vector<InstanceUsage> SshBackend::usage(const JobRef& job) {
   return survey_ranks(folder ? folder->fd() : -1, now.uid, now.instances);
 }
 
-int SshBackend::forward_tensorboard(const JobRef& job, int port,
-                                    const std::function<void(const std::string& url)>& opened) {
+std::optional<int>
+SshBackend::forward_tensorboard(const JobRef& job, int port,
+                                const std::function<void(const std::string& url)>& opened) {
   const auto now = status(job);
   if (now.tensorboard.empty()) {
     throw UsageError(fmt::format("job {} has no TensorBoard: submit it with --tensorboard",
@@ -282,7 +273,7 @@ int SshBackend::exec(const JobRef& job, const std::string& instance,
 /// By an ssh of its own, as exec has: what the job wrote on a host stays there until it is deleted.
 void SshBackend::read_files(const JobRef& job, const std::string& instance, const std::string& path,
                             const ByteSink& sink) {
-  const auto gang = plan(job);
+  const auto gang = gang_plan(job);
   const auto now = status(job);
   const auto is_it = [&](const InstanceStatus& each) { return each.name == instance; };
   const auto at = std::find_if(now.instances.begin(), now.instances.end(), is_it);

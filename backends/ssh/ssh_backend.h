@@ -6,7 +6,6 @@
 
 #include "backends/engine.h"
 #include "backends/supervised/supervised_backend.h"
-#include "backends/tensorboard_forwarder.h"
 
 #include <string>
 #include <vector>
@@ -20,26 +19,26 @@ inline constexpr std::string_view k_ssh = "ssh";
 inline constexpr std::string_view k_supervise = "supervise-ssh";
 int supervise_hosts(const std::vector<std::string>& args);
 
-class SshBackend : public SupervisedBackend, public TensorboardForwarder {
+class SshBackend : public SupervisedBackend {
  public:
   explicit SshBackend(const EngineAccess& access)
       : SupervisedBackend(k_ssh, {}, run_helper(k_supervise)), access_(access) {}
 
-  Surroundings survey(const JobSpec& job) const override;
-  Plan render(const JobSpec& job, const Templates& templates,
-              const Surroundings& here) const override;
-  std::vector<std::string> settle(JobSpec& job) override;
   std::vector<CheckResult> check() override;
   std::vector<NodeStatus> nodes() override;
   std::vector<InstanceUsage> usage(const JobRef& job) override;
-  int forward_tensorboard(const JobRef& job, int port,
-                          const std::function<void(const std::string& url)>& opened) override;
+  std::optional<int>
+  forward_tensorboard(const JobRef& job, int port,
+                      const std::function<void(const std::string& url)>& opened) override;
   int exec(const JobRef& job, const std::string& instance,
            const std::vector<std::string>& command) override;
   void read_files(const JobRef& job, const std::string& instance, const std::string& path,
                   const ByteSink& sink) override;
 
  private:
+  GangSite site(const JobSpec& job) const override;
+  Plan render(const JobSpec& job, const Templates& templates, const GangSite& site,
+              const std::vector<std::string>& own_gpus) const override;
   std::string stock(const Plan& plan, const JobFolder& staged,
                     const SubmitSink& tell) const override;
   void remove_far(const GangPlan& plan, const std::string& uid) const override;

@@ -19,10 +19,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds k_kill_interval{1};  ///< The gang asks again and again.
-constexpr std::chrono::seconds k_kill_patience{10}; ///< For an agent to have killed all.
-constexpr std::chrono::seconds k_claim_patience{20};
-constexpr std::chrono::seconds k_clean_patience{5};
+constexpr std::chrono::seconds k_kill_interval{1}; ///< The gang asks again and again.
+constexpr std::chrono::seconds k_kill_timeout{10}; ///< For an agent to have killed all.
+constexpr std::chrono::seconds k_claim_timeout{20};
+constexpr std::chrono::seconds k_clean_timeout{5};
 constexpr int k_first_port = 20000; ///< Below those that connections are given.
 constexpr int k_last_port = 32000;
 
@@ -46,7 +46,7 @@ SshChannel::~SshChannel() {
             connections_.ask(rank.host, "begin() {\nrm -rf \"$run\"/code \"$run\"/code.*\n}\n");
       }
     }
-    const auto deadline = Clock::now() + k_clean_patience;
+    const auto deadline = Clock::now() + k_clean_timeout;
     while (Clock::now() < deadline &&
            std::any_of(asked.begin(), asked.end(),
                        [&](const auto& each) { return !connections_.is_answered(each.second); })) {
@@ -270,7 +270,7 @@ void SshChannel::prepare_restart(const GangRank& rank, RankPlace& place) {
   }
   if (rank.gpus > 0 && !known_.claims.contains(rank.instance)) {
     const auto key = connections_.claim(rank.host, rank.gpus);
-    const auto deadline = Clock::now() + k_claim_patience;
+    const auto deadline = Clock::now() + k_claim_timeout;
     while (!connections_.is_answered(key) && Clock::now() < deadline && !stops_or_ended_()) {
       constexpr milliseconds k_round{1000};
       connections_.wait(k_round);
@@ -458,7 +458,7 @@ void SshChannel::signal_all(int signal) {
     hosts.insert(host);
   }
   for (const auto& host : hosts) {
-    if (signal == SIGKILL && now > *killing_ + k_kill_patience) {
+    if (signal == SIGKILL && now > *killing_ + k_kill_timeout) {
       connections_.drop(host, "its ranks survived SIGKILL");
     } else if (auto* connection = connections_.find(host)) {
       connection->signal_all(signal);

@@ -81,7 +81,7 @@ class SshChannel : public Channel {
   std::map<std::string, std::string> moved_; ///< Hosts of instances whose own is lost in this run.
   bool is_fresh_ = false;                    ///< All hosts were asked, and nothing has run since.
   std::map<RankId, std::string> running_;    ///< Their hosts.
-  std::vector<RankEnding> endings_;          ///< Not yet told.
+  std::vector<RankEnding> endings_;          ///< Not yet reported.
   OutputSink output_;
   std::function<bool()> stops_ = [] { return false; };
   /// Of a wait beside ranks that run.

@@ -46,21 +46,10 @@ JobRecord SupervisedBackend::record_here(const JobFolder& folder, const JobRef& 
 Plan SupervisedBackend::render_again(const JobFolder& folder, const JobSpec& job,
                                      bool keep_devices) const {
   const auto before = read_gang_plan(folder.read(k_plan_file).value_or(""));
-  Surroundings here;
-  here.working_dir = before.working_dir;
-  here.trainer = job.runs_bundled_trainer() ? before.command.front() : "";
-  here.secret_env = split_at_nul(folder.read(k_secrets_file).value_or(""));
-  here.data_folders = planned_folders(job, before);
-  here.hosts = before.hosts;
-  here.interface = before.interface;
-  here.host_timeout_ms = before.host_timeout_ms;
-  for (const auto& rank : before.ranks) {
-    if (rank.role == k_tensorboard) {
-      here.tensorboard = rank.command.front();
-    }
-  }
-  add_devices(job, keep_devices ? devices_of(before) : std::vector<std::string>(), here);
-  return render(job, saved_templates(folder, job), here);
+  GangSite site = site_of(before, job);
+  site.secret_env = split_at_nul(folder.read(k_secrets_file).value_or(""));
+  return render(job, saved_templates(folder, job), site,
+                keep_devices ? devices_of(before) : std::vector<std::string>());
 }
 
 bool SupervisedBackend::suspend(const JobRef& job) {

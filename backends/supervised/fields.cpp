@@ -10,7 +10,7 @@ std::vector<FieldUse> supervised_fields(std::vector<std::string_view> taken,
                           "tensorboard", "logdir", "hostIPC", "hostNetwork", "hostPID"}) {
     taken.emplace_back(key);
   }
-  unused.push_back({"starts all instances at once", {"minAvailable", "startingTimeout"}});
+  unused.push_back({"starts all instances at once", {"minAvailable"}});
   for (const auto& excuse : std::vector<FieldExcuse>{
            {"reserves no CPUs", {"cpu", "workerCpu"}},
            {"reserves no memory", {"memory", "workerMemory"}},

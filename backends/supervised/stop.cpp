@@ -23,8 +23,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds k_patience{3000}; ///< Beyond the grace period.
-constexpr milliseconds k_kill_patience{2000};
+constexpr milliseconds k_end_timeout{3000}; ///< Beyond the grace period.
+constexpr milliseconds k_kill_timeout{2000};
 constexpr int k_kill_rounds = 100; ///< For what forks while it is being killed.
 
 /// True where the process has ended by the deadline.
@@ -62,7 +62,7 @@ template <typename Find>
 std::vector<ProcessId> kill_all(const Find& find) {
   auto left = find();
   for (int round = 0; !left.empty() && round < k_kill_rounds; ++round) {
-    const auto deadline = Clock::now() + k_kill_patience;
+    const auto deadline = Clock::now() + k_kill_timeout;
     std::vector<Fd> ending;
     for (const auto& process : left) {
       ending.push_back(open_process(process));
@@ -114,7 +114,7 @@ std::string program_of(const ProcessId& process) {
 void signal_job(const JobOwner& owner, int signal) {
   const auto guard = open_process(owner.guard);
   signal_process(owner.guard, signal);
-  wait_for_end(guard, Clock::now() + milliseconds(owner.grace_period_ms) + k_patience);
+  wait_for_end(guard, Clock::now() + milliseconds(owner.grace_period_ms) + k_end_timeout);
 }
 
 std::vector<ProcessId> end_leftovers(const std::string& uid, const std::string& cgroup) {
@@ -133,7 +133,7 @@ void stop_job(const JobFolder& folder, const JobRecord& record) {
   const auto& owner = record.owner;
   const auto grace = milliseconds(owner.grace_period_ms);
   if ((is_running(owner.guard) || is_running(owner.supervisor)) &&
-      signal_and_wait(owner, SIGTERM, Clock::now() + grace + k_patience)) {
+      signal_and_wait(owner, SIGTERM, Clock::now() + grace + k_end_timeout)) {
     // Whoever is killed meanwhile ends without a last record, and has not ended the job.
     if (const auto last = folder.record(); last && !needs_supervisor(last->status.phase)) {
       return;
@@ -143,7 +143,7 @@ void stop_job(const JobFolder& folder, const JobRecord& record) {
   // the job's group or its environment alone.
   signal_process(owner.supervisor, SIGSTOP); // It starts nothing more.
   auto left = kill_all([&] { return ranks_below(owner); });
-  signal_and_wait(owner, SIGKILL, Clock::now() + k_kill_patience);
+  signal_and_wait(owner, SIGKILL, Clock::now() + k_kill_timeout);
   add(left, end_leftovers(record.status.uid, owner.cgroup));
   std::string named;
   std::string pids;

@@ -47,7 +47,7 @@ struct WatchedJob {
   JobRef job;
   JobFolder folder;
   JobWatch watch{folder, false};
-  std::string last = {}; ///< The record as it was told.
+  std::string last = {}; ///< The record as last reported.
 
   WatchedJob(std::size_t number, JobRef ref, JobFolder opened)
       : which(number), job(std::move(ref)), folder(std::move(opened)) {}
@@ -122,26 +122,30 @@ std::string SupervisedBackend::code_dir(const JobRef& job) const {
   return fmt::format("{}/{}", store_.job_path(job), k_code_folder);
 }
 
-Surroundings SupervisedBackend::survey(const JobSpec& job) const {
-  Surroundings here;
+GangSite SupervisedBackend::site(const JobSpec& job) const {
+  GangSite site;
   std::error_code error;
-  here.working_dir = std::filesystem::current_path(error).string();
-  if (job.runs_bundled_trainer()) {
-    here.trainer = find_trainer();
-  }
-  here.tensorboard = job.tensorboard ? find_program("tensorboard") : "";
-  here.secret_env = read_secret_env(job);
-  here.data_folders = data_folders(job);
-  add_devices(job, {}, here);
-  return here;
+  site.working_dir = std::filesystem::current_path(error).string();
+  site.trainer = job.runs_bundled_trainer() ? find_trainer() : "";
+  site.tensorboard = job.tensorboard ? find_program("tensorboard") : "";
+  site.secret_env = read_secret_env(job);
+  return site;
 }
 
-void SupervisedBackend::submit(const Plan& plan, const SubmitSink& tell) {
-  Plan current = plan;
-  while (start(current, tell) == k_devices_taken) {
-    current =
-        render(plan.job, plan.templates, survey(plan.job)); // With devices that are still free.
+std::string SupervisedBackend::absolute_path(const std::string& path) {
+  const auto whole = std::filesystem::absolute(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).string();
+}
+
+void SupervisedBackend::resolve_paths(JobSpec& job) const {
+  if (!job.working_dir.empty() && job.sync_mode.empty()) { // Else it counts from the code.
+    job.working_dir = absolute_path(job.working_dir);
   }
+}
+
+Plan SupervisedBackend::plan(JobSpec job, const Templates& templates) {
+  resolve_paths(job);
+  return render(job, templates, site(job), {});
 }
 
 std::string SupervisedBackend::stock(const Plan& plan, const JobFolder& staged,
@@ -151,7 +155,7 @@ std::string SupervisedBackend::stock(const Plan& plan, const JobFolder& staged,
              : bring_code(plan.job, staged.path() + "/" + k_code_folder, tell);
 }
 
-std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
+void SupervisedBackend::submit(const Plan& plan, const SubmitSink& tell) {
   const auto& text = plan.documents.front().text;
   auto gang = read_gang_plan(text);
   const bool has_code = !plan.job.sync_mode.empty();
@@ -209,10 +213,10 @@ std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
       report(tell, {.step = SubmitStep::create,
                     .done = true,
                     .text = "on " + answer.substr(k_taken.size())});
-      if (interrupts.one_came()) { // Before anybody was told of the job.
+      if (interrupts.one_came()) { // Before the user has seen its name.
         remove(gang.job);
       }
-      return answer;
+      return;
     }
   } catch (...) {
     store_.discard(staged);
@@ -220,7 +224,7 @@ std::string SupervisedBackend::start(const Plan& plan, const SubmitSink& tell) {
   }
   store_.discard(staged);
   if (answer == k_devices_taken) {
-    return answer;
+    throw StalePlan("another job has just taken the GPUs that this one was to have: submit again");
   }
   if (answer == k_name_in_use) {
     throw_name_in_use(gang.job);
@@ -337,7 +341,7 @@ InstanceStatus SupervisedBackend::running_instance(const JobRef& job,
   }
 }
 
-GangPlan SupervisedBackend::plan(const JobRef& job) const {
+GangPlan SupervisedBackend::gang_plan(const JobRef& job) const {
   const auto folder = open(job);
   const auto text = folder.read(k_plan_file);
   require_within_reach(job, viewer_.record(folder, job));

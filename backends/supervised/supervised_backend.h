@@ -7,12 +7,12 @@
 
 #include "backends/backend.h"
 #include "backends/supervised/gang/gang_plan.h"
+#include "backends/supervised/gang/plan_text.h"
 #include "backends/supervised/store/job_store.h"
 #include "backends/supervised/store/job_view.h"
 #include "backends/support/os/fd.h"
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -27,7 +27,7 @@ class SupervisedBackend : public Backend {
   SupervisedBackend& operator=(const SupervisedBackend&) = delete;
 
   std::string_view name() const override { return name_; }
-  Surroundings survey(const JobSpec& job) const override;
+  Plan plan(JobSpec job, const Templates& templates) override;
   void submit(const Plan& plan, const SubmitSink& tell) override;
   std::vector<JobSummary> list(const ListQuery& query) override;
   std::vector<std::string> names(const ListQuery& query) override;
@@ -46,14 +46,17 @@ class SupervisedBackend : public Backend {
   /// state_folder().
   SupervisedBackend(std::string_view name, std::string root, Supervise supervise);
 
-  /// What the hosts show of the job's --data, as Surroundings::data_folders.
-  virtual std::map<std::string, std::string> data_folders(const JobSpec& /*job*/) const {
-    return {};
-  }
+  /// Makes those paths of the job absolute that count from where `submit` was called.
+  virtual void resolve_paths(JobSpec& job) const;
+  static std::string absolute_path(const std::string& path);
 
-  /// The hosts' devices, for here.gpus. `own`: those that the job has, which come first.
-  virtual void add_devices(const JobSpec& /*job*/, const std::vector<std::string>& /*own*/,
-                           Surroundings& /*here*/) const {}
+  /// What a job's first plan takes from this machine. Throws UsageError naming the flag of what
+  /// cannot be read.
+  virtual GangSite site(const JobSpec& job) const;
+
+  /// `own_gpus`: devices that the job has already, which it gets before others.
+  virtual Plan render(const JobSpec& job, const Templates& templates, const GangSite& site,
+                      const std::vector<std::string>& own_gpus) const = 0;
 
   /// Throws UsageError where the plan's folder, data or program is not there. `path`: the PATH that
   /// the ranks inherit. Nothing is looked for where the channel asks its hosts.
@@ -83,7 +86,7 @@ class SupervisedBackend : public Backend {
   InstanceStatus running_instance(const JobRef& job, const std::string& instance) const;
 
   /// What the job's supervisor carries out. Throws EngineError of a job that another machine has.
-  GangPlan plan(const JobRef& job) const;
+  GangPlan gang_plan(const JobRef& job) const;
 
   /// Whether jobs can be kept, and the bundled trainer run, for check().
   CheckResult check_state() const;
@@ -101,7 +104,6 @@ class SupervisedBackend : public Backend {
   JobRecord record_of(const JobFolder& folder, const JobRef& job) const;
   JobRecord record_here(const JobFolder& folder, const JobRef& job) const;
   void forget_expired(const JobRef& job) const;
-  std::string start(const Plan& plan, const SubmitSink& tell);
   Starting start_supervisor(const JobRef& job, const std::string& folder) const;
   Plan render_again(const JobFolder& folder, const JobSpec& job, bool keep_devices) const;
 

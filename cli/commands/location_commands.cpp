@@ -1,4 +1,3 @@
-#include "backends/claim_source.h"
 #include "cli/commands.h"
 #include "cli/output/output_option.h"
 #include "cli/output/records.h"
@@ -303,15 +302,13 @@ int run_location_list(Context& context, const LocationListOptions& options, cons
       add(profile.data, name);
     }
     const Target target = open_target(context, options.target);
-    if (auto* source = dynamic_cast<ClaimSource*>(target.backend.get())) {
-      try {
-        for (const Claim& claim :
-             source->claims(options.all_namespaces ? "" : target.namespace_name)) {
-          rows.push_back(row_of(claim, for_people));
-        }
-      } catch (const EngineError& error) {
-        unreachable = error;
+    try {
+      for (const Claim& claim :
+           target.backend->claims(options.all_namespaces ? "" : target.namespace_name)) {
+        rows.push_back(row_of(claim, for_people));
       }
+    } catch (const EngineError& error) {
+      unreachable = error;
     }
   }
   if (!rows.empty() || !for_people) {

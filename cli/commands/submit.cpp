@@ -113,16 +113,14 @@ std::string resolved_text(const JobSpec& job) {
 }
 
 /// Ctrl-C while code or data is brought takes back what is there of it; before and after, it ends
-/// dtrain.
-void submit_in_steps(Context& context, Backend& backend, const Plan& plan, bool quiet) {
-  Steps steps(context.err, quiet);
+/// dtrain. False where the plan is stale and another one is needed.
+bool submit_in_steps(Backend& backend, const Plan& plan, Steps& steps) {
   std::optional<NoteInterrupt> interrupt;
   const auto require_wanted = [&] {
     if (interrupt && interrupt->signal() != 0) {
       throw Interrupted("interrupted; nothing was submitted", interrupt->signal());
     }
   };
-  steps.resolved(resolved_text(plan.job));
   try {
     backend.submit(plan, [&](const SubmitProgress& progress) {
       const bool brings = !progress.done && (progress.step == SubmitStep::upload ||
@@ -136,6 +134,10 @@ void submit_in_steps(Context& context, Backend& backend, const Plan& plan, bool 
       }
       steps.tell(progress);
     });
+    return true;
+  } catch (const StalePlan&) {
+    require_wanted();
+    return false;
   } catch (const Error&) {
     steps.fail();
     require_wanted(); // A signal to all of the terminal's processes ends git too.
@@ -148,11 +150,8 @@ int run_submit(Context& context, const SubmitOptions& options) {
   if (asks_server) {
     find_engine(options.job.backend).require(Ability::try_plan);
   }
-  Target target = {context.make_backend(options.job.backend, options.access),
-                   options.job.namespace_name};
-  if (target.namespace_name.empty()) {
-    target.namespace_name = target.backend->default_namespace();
-  }
+  const Target target =
+      make_target(context, options.job.backend, options.access, options.job.namespace_name);
   JobSpec job = options.job;
   job.namespace_name = target.namespace_name;
   job = resolve(std::move(job));
@@ -165,12 +164,11 @@ int run_submit(Context& context, const SubmitOptions& options) {
   };
   tell(options.notices);
   tell(check_fields(options.job)); // What was said, without what resolve() makes of it.
-  tell(target.backend->settle(job));
   if (options.dry_run.empty()) {
     target.backend->expect(job);
   }
   const Templates templates = read_templates(job, context.template_folder());
-  const Plan plan = target.backend->render(job, templates, target.backend->survey(job));
+  Plan plan = target.backend->plan(job, templates);
   tell(plan.notices);
   if (asks_server) {
     print_documents(context, target.backend->try_plan(plan));
@@ -180,7 +178,15 @@ int run_submit(Context& context, const SubmitOptions& options) {
     print_plan(context, plan, options.job, options.output);
     return 0;
   }
-  submit_in_steps(context, *target.backend, plan, options.quiet || !options.output.empty());
+  Steps steps(context.err, options.quiet || !options.output.empty());
+  steps.resolved(resolved_text(plan.job));
+  while (!submit_in_steps(*target.backend, plan, steps)) {
+    const auto known = std::move(plan.notices);
+    plan = target.backend->plan(job, templates);
+    if (plan.notices != known) {
+      tell(plan.notices);
+    }
+  }
   print_submitted(context, target, options, plan.job.name);
   if (options.wait) {
     follow(context, target, options, plan.job.name);

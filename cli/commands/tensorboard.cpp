@@ -1,4 +1,3 @@
-#include "backends/tensorboard_forwarder.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/target.h"
@@ -45,13 +44,13 @@ int run_board(Context& context, const BoardOptions& options) {
   if (options.port < 0 || options.port > k_last_port) {
     throw UsageError(fmt::format("--port={}: must be 0 to {}", options.port, k_last_port));
   }
-  if (auto* forwarder = dynamic_cast<TensorboardForwarder*>(target.backend.get())) {
-    const int signal = forwarder->forward_tensorboard(target.job(options.name), options.port,
-                                                      [&](const std::string& url) {
-                                                        context.out.write(url + "\n");
-                                                        context.out.flush();
-                                                      });
-    return signal == SIGTERM ? k_exit_terminated : k_exit_interrupted;
+  const auto signal = target.backend->forward_tensorboard(target.job(options.name), options.port,
+                                                          [&](const std::string& url) {
+                                                            context.out.write(url + "\n");
+                                                            context.out.flush();
+                                                          });
+  if (signal) {
+    return *signal == SIGTERM ? k_exit_terminated : k_exit_interrupted;
   }
   if (!job.tensorboard.empty() && !is_final(job.phase)) {
     context.out.write(job.tensorboard + "\n");

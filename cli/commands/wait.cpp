@@ -100,13 +100,13 @@ int run_wait(Context& context, const WaitOptions& options) {
                           fmt::format("dtrain wait: not {} after {}; the jobs go on",
                                       until_running ? "running" : "ended", options.timeout));
   const Target target = open_target(context, options.target);
-  // All of them first: a name that is wrong is told before hours of waiting.
+  // All of them first: a wrong name is an error before hours of waiting.
   for (const auto& name : options.names) {
     target.status(name);
   }
   const DetachOnInterrupt detach("dtrain wait: stopped waiting; the jobs go on");
   int status = k_exit_ok;
-  std::vector<std::string> reasons(options.names.size()); // As they were told.
+  std::vector<std::string> reasons(options.names.size()); // As last printed.
   target.backend->watch_all(target.namespace_name, options.names, [&](const JobNews& news) {
     if (news.error || is_reached(news.status, until_running)) {
       report(context, news, status);

@@ -57,8 +57,8 @@ std::string exit_text(const InstanceStatus& instance) {
 std::string hint_of(const FailureCause& cause) {
   constexpr int k_killed = 128 + SIGKILL;
   const bool killed = cause.signal == SIGKILL || cause.exit_code == k_killed;
-  const bool told = cause.message.find("memory") != std::string::npos;
-  return killed && !told ? " (often: out of memory)" : "";
+  const bool says_why = cause.message.find("memory") != std::string::npos;
+  return killed && !says_why ? " (often: out of memory)" : "";
 }
 
 } // namespace

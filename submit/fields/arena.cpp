@@ -42,7 +42,7 @@ const std::vector<Idle>& idle_flags() {
       {"--head-memory", true, "not used: Ray's head runs beside the first worker"},
       {"--head-service-type", true, "not used: Ray's head is reached by the job's own service"},
       {"--helm-binary", false, "not needed: Helm is not called"},
-      {"--max-wait-time", true, "not used: --starting-timeout=TIME bounds the start"},
+      {"--max-wait-time", true, "not used: no backend limits how long a job waits to start"},
       {"--model-name", true, "not used: models are not registered"},
       {"--model-source", true, "not used: models are not registered"},
       {"--mounts-on-launcher", false, "not needed: a launcher has its workers' mounts"},
@@ -51,6 +51,7 @@ const std::vector<Idle>& idle_flags() {
       {"--shutdown-after-finished", false, "not needed: Ray ends with the job"},
       {"--ssh-port", true, "not needed: dtrain chooses the port"},
       {"--ssh-secret", true, "not needed: each job gets a key of its own"},
+      {"--starting-timeout", true, "not used: no backend limits how long a job waits to start"},
       {"--task-port", true, "not needed: instances reach each other on any port"},
   };
   return all;

@@ -1,7 +1,7 @@
 # Looks after the ranks of one job on one host, over one ssh: starts them, sends on what they print,
 # signals and ends them, and holds their GPUs. Any sh runs it (dash, bash, busybox). In front of it stand
 # facts.sh, and: agent, a word of this connection's own; job and number, the job's uid and the host's own
-# number in it; patience, after how many seconds without a word from the supervisor all ends; grace, the
+# number in it; host_timeout, after how many seconds without a word from the supervisor all ends; grace, the
 # seconds between TERM and KILL then; chosen and without, the GPUs that the job may have, and may not
 # (facts.sh).
 #
@@ -197,7 +197,7 @@ watch() {
   missed=0
   while [ "$missed" -lt 4 ]; do
     heard=0
-    wait_seconds "$(((patience + 3) / 4))"
+    wait_seconds "$(((host_timeout + 3) / 4))"
     missed=$((heard == 1 ? 0 : missed + 1))
   done
   end_all

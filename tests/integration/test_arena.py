@@ -174,7 +174,6 @@ def test_a_volcanojobs_tasks_are_ranks_of_this_machine_where_they_have_a_command
     for words, why in (
             ([], "runs no images, so a volcanojob needs a command: give it after --"),
             (["--workers=2", "true"], "use --task-images=IMAGE,… and --task-replicas=N"),
-            (["--min-available=5", "true"], "the tasks have 3 instances"),
             (["--task-images=a,,b", "true"], "an empty name"),
             (["--task-replicas=4000", "true"], "at most 4096"),
             (["--", "--epochs=3"], "cannot begin with a flag")):

@@ -296,6 +296,15 @@ def test_a_volcanojob_is_its_tasks_jobs_and_a_group_for_volcano(cluster):
     assert cluster.objects == {}
 
 
+@pytest.mark.parametrize("words, why", [
+    ([*TASKS, "--min-available=7"], "--min-available=7: the tasks have 6 instances"),
+    (["submit", "tfjob", "--image=x", "--min-available=2"],
+     "--min-available: is for a volcanojob, not for a tfjob")], ids=["too many", "a tfjob"])
+def test_a_volcanojob_waits_for_no_more_instances_than_it_has(home, words, why):
+    error = home.dtrain(*words, "-b", "kubernetes", "--dry-run", "--", "true", expect=EXIT_USAGE).err
+    assert why in error
+
+
 def test_a_volcanojob_with_a_command_runs_it_in_every_task_as_its_rank(cluster):
     out = cluster.dtrain(*TASKS, "--gang", "--queue=q", "--dry-run", "--", "echo", "hello").out
     objects = list(yaml.safe_load_all(out))

@@ -154,11 +154,11 @@ std::unique_ptr<WebSocket> ApiClient::open_socket(const std::string& path, const
   if (answer.status == k_switching_protocols) {
     return socket;
   }
-  const ApiResult refusal = read(answer);
-  if (refusal.status == k_unauthorized) {
-    throw_unauthorized(refusal);
+  const ApiResult result = read(answer);
+  if (result.status == k_unauthorized) {
+    throw_unauthorized(result);
   }
-  fail(refusal);
+  fail(result);
 }
 
 void ApiClient::throw_unauthorized(const ApiResult& result) const {

@@ -24,7 +24,7 @@ class WebSocket {
   explicit WebSocket(const HttpServer& server);
 
   /// Connects and asks for one of `protocols`, the first the best. Status 101 where the server
-  /// agrees, 0 where it cannot be reached; otherwise its refusal, and the socket is of no use.
+  /// agrees, 0 where it cannot be reached; otherwise its answer, and the socket is of no use.
   HttpResponse connect(const HttpRequest& request, const std::vector<std::string>& protocols);
 
   const std::string& protocol() const { return protocol_; } ///< The one agreed on.

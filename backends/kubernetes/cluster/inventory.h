@@ -1,7 +1,6 @@
 // What the cluster has: nodes, the GPUs that Pods on them asked for, and a namespace's claims.
 #pragma once
 
-#include "backends/claim_source.h"
 #include "backends/job_status.h"
 #include "backends/kubernetes/api/api_client.h"
 

@@ -20,7 +20,7 @@ std::string board_url(const JobSpec& job);
 /// Throws UsageError where the name is too long.
 void add_board(const JobSpec& job, const Templates& templates, Plan& plan);
 
-/// TensorboardForwarder's. Throws UsageError where the job has none, EngineError where it
+/// Backend::forward_tensorboard(). Throws UsageError where the job has none, EngineError where it
 /// does not run.
 int forward_board(ApiClient& api, const JobRef& job, int port,
                   const std::function<void(const std::string& url)>& opened);

@@ -46,7 +46,7 @@ void LogMerge::add(const std::string& key, Time time, std::string text, Clock::t
 
 /// A source without a line: it may still give one that is older than what the others have.
 bool LogMerge::is_waited_for(const Source& source, Clock::time_point now) const {
-  return source.is_open && now - source.last_heard < k_patience &&
+  return source.is_open && now - source.last_heard < k_longest_silence &&
          (source.last_time == 0 || source.last_time + k_far_behind >= given_) &&
          (!source.holds_since || now - *source.holds_since < k_longest_hold);
 }
@@ -109,7 +109,7 @@ std::chrono::milliseconds LogMerge::next_flush(Clock::time_point now) const {
   for (const auto& [key, source] : sources_) {
     if (source.is_open && source.lines.empty()) {
       auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(source.last_heard + k_patience - now);
+          std::chrono::ceil<std::chrono::milliseconds>(source.last_heard + k_longest_silence - now);
       wait = std::max(wait, left);
     }
   }

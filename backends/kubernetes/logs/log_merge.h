@@ -1,10 +1,10 @@
 // Lines of many Pods, joined by time.
 //
 // Each source gives its lines in order. A line goes out when every other open source has given a
-// later one or has been silent for k_patience: a chatty backlog is merged in order, and a rank
-// that says nothing holds nobody up. One that goes on giving older lines holds the others up for
-// k_longest_hold, and is then not waited for until it has caught up. What is held is bounded: past
-// k_most_held bytes, a line's record and its text's block included, the oldest line goes out
+// later one or has been silent for k_longest_silence: a chatty backlog is merged in order, and a
+// rank that says nothing holds nobody up. One that goes on giving older lines holds the others up
+// for k_longest_hold, and is then not waited for until it has caught up. What is held is bounded:
+// past k_most_held bytes, a line's record and its text's block included, the oldest line goes out
 // anyway.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace dtrain::kubernetes {
 class LogMerge {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::milliseconds k_patience{50};
+  static constexpr std::chrono::milliseconds k_longest_silence{50};
   static constexpr std::chrono::milliseconds k_longest_hold{1000};
   static constexpr std::size_t k_most_held = 32U << 20U;
 

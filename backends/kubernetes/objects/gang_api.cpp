@@ -18,7 +18,7 @@ GangApi gang_api(const JobSpec& job) {
 }
 
 int gang_members(const JobSpec& job, int instances) {
-  return job.gang ? instances : job.min_available;
+  return job.gang ? instances : own::min_available(job);
 }
 
 void settle_scheduler(JobSpec& job) {

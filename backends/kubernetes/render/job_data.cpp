@@ -135,7 +135,7 @@ std::string pod_owner_name(const JobSpec& job, std::string_view group) {
   return role_job_name(job.name, group) + (has_jobset(job) ? "-0" : "");
 }
 
-json job_data(const JobSpec& job, const RoleGroup& group, const Surroundings& here) {
+json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secrets) {
   const std::vector<PodRole>& roles = group.roles;
   const bool launcher = group.name == k_launcher;
   const bool owns_rest = group.name == k_worker_role;
@@ -185,12 +185,12 @@ json job_data(const JobSpec& job, const RoleGroup& group, const Surroundings& he
   add_volumes(job, data);
   data["has_files"] = !data["files"].empty();
   data["has_init"] = !data["code"].empty() || !data["buckets"].empty() || !data["sequence"].empty();
-  data["has_environment"] = !here.secret_env.empty();
+  data["has_environment"] = !secrets.env.empty();
   data["cluster_secrets"] = json::array();
-  for (const std::string& secret : here.unknown_secrets) {
+  for (const std::string& secret : secrets.of_cluster) {
     data["cluster_secrets"].push_back({{"secret", secret}});
   }
-  data["has_cluster_secrets"] = !here.unknown_secrets.empty();
+  data["has_cluster_secrets"] = !secrets.of_cluster.empty();
   return data;
 }
 

@@ -43,6 +43,6 @@ bool is_decided_by_chief(const JobSpec& job);
 std::string pod_owner_name(const JobSpec& job, std::string_view group);
 
 /// One Job, whose Pods are of these roles. Throws UsageError naming the flag that cannot be read.
-nlohmann::json job_data(const JobSpec& job, const RoleGroup& group, const Surroundings& here);
+nlohmann::json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secrets);
 
 } // namespace dtrain::kubernetes

@@ -31,10 +31,10 @@ std::string read_file(const std::string& text) {
 
 } // namespace
 
-Surroundings read_secrets(const JobSpec& job) {
-  Surroundings here;
+JobSecrets read_secrets(const JobSpec& job) {
+  JobSecrets secrets;
   const auto add = [&](const std::vector<std::string>& more) {
-    here.secret_env.insert(here.secret_env.end(), more.begin(), more.end());
+    secrets.env.insert(secrets.env.end(), more.begin(), more.end());
   };
   for (const std::string& file : job.env_files) {
     add(read_env_file("--env-file", file));
@@ -43,10 +43,10 @@ Surroundings read_secrets(const JobSpec& job) {
     if (has_secret(name)) {
       add(read_secret(name));
     } else {
-      here.unknown_secrets.push_back(name);
+      secrets.of_cluster.push_back(name);
     }
   }
-  return here;
+  return secrets;
 }
 
 std::map<std::string, std::string> secret_contents(const Plan& plan) {
@@ -77,9 +77,9 @@ std::map<std::string, std::string> secret_contents(const Plan& plan) {
   return contents;
 }
 
-std::map<std::string, std::string> shown_contents(const JobSpec& job, const Surroundings& here) {
+std::map<std::string, std::string> shown_contents(const JobSpec& job, const JobSecrets& secrets) {
   std::map<std::string, std::string> shown;
-  for (const std::string& variable : here.secret_env) {
+  for (const std::string& variable : secrets.env) {
     shown[k_environment] += variable.substr(0, variable.find('=') + 1) + k_hidden + "\n";
   }
   for (std::size_t i = 0; i < job.config_files.size(); ++i) {

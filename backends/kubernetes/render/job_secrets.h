@@ -12,10 +12,13 @@ namespace dtrain::kubernetes {
 /// Stands in a plan for what is not shown.
 inline constexpr const char* k_hidden = "***";
 
-/// Variables of --env-file and --secret, and the names of those secrets that the cluster keeps,
-/// since this machine does not. Reads this machine's files; throws UsageError naming flag, file and
-/// line.
-Surroundings read_secrets(const JobSpec& job);
+struct JobSecrets {
+  std::vector<std::string> env;        ///< KEY=VALUE of --env-file and --secret.
+  std::vector<std::string> of_cluster; ///< Names of --secret that this machine does not keep.
+};
+
+/// Reads this machine's files; throws UsageError naming flag, file and line.
+JobSecrets read_secrets(const JobSpec& job);
 
 /// The Secret's contents by key: `environment` as a shell's exports, `git-token`, the keys of
 /// buckets, and the files of --config-file. Reads this machine's files; throws UsageError naming
@@ -23,6 +26,6 @@ Surroundings read_secrets(const JobSpec& job);
 std::map<std::string, std::string> secret_contents(const Plan& plan);
 
 /// The same with *** for every content, for the plan.
-std::map<std::string, std::string> shown_contents(const JobSpec& job, const Surroundings& here);
+std::map<std::string, std::string> shown_contents(const JobSpec& job, const JobSecrets& secrets);
 
 } // namespace dtrain::kubernetes

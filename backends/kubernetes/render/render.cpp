@@ -6,6 +6,7 @@
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/objects/trainjob.h"
 #include "backends/kubernetes/objects/yaml_json.h"
+#include "backends/kubernetes/own_fields.h"
 #include "backends/kubernetes/render/job_data.h"
 #include "backends/kubernetes/render/scripts.h"
 #include "backends/kubernetes/render/template_data.h"
@@ -38,6 +39,18 @@ void check_names(const JobSpec& job, const RoleGroup& group) {
   if (std::isdigit(static_cast<unsigned char>(job.name[0])) != 0) {
     throw UsageError(fmt::format(
         "--name={}: must begin with a letter on Kubernetes, as a Service's name must", job.name));
+  }
+}
+
+void check_min_available(const JobSpec& job, int instances) {
+  const JobType& type = *find_job_type(job.type);
+  if (own::min_available(job) != 1 && !type.has_tasks) {
+    throw UsageError(fmt::format("--min-available: is for a volcanojob, not for a {}",
+                                 type.name.empty() ? "job without a type" : type.name));
+  }
+  if (own::min_available(job) > instances) {
+    throw UsageError(fmt::format("--min-available={}: the tasks have {} instances",
+                                 own::min_available(job), instances));
   }
 }
 
@@ -89,7 +102,7 @@ void add_set(const JobSpec& job, const std::vector<Plan::Document>& documents, P
 
 } // namespace
 
-Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundings& here) {
+Plan render_plan(const JobSpec& job, const Templates& templates, const JobSecrets& secrets) {
   if (job.clean_task_policy == "None") {
     throw UsageError(
         "--clean-task-policy=None: Kubernetes ends all Pods of a Job with it; drop it");
@@ -107,7 +120,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundi
   Plan plan;
   plan.job = job;
   plan.templates = templates;
-  plan.secret_env = here.secret_env;
+  plan.secret_env = secrets.env;
   if (job.clean_task_policy == "All") {
     plan.notices.emplace_back("--clean-task-policy=All: ended Pods stay, with their logs, until "
                               "the Job is deleted (--ttl-after-finished)");
@@ -125,9 +138,10 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundi
     const bool owns_rest = group.name == k_worker_role;
     jobs.insert(owns_rest ? jobs.begin() : jobs.end(),
                 {owns_rest ? k_job_document : group.name + ".yaml",
-                 render_document(templates, k_job_document, job_data(job, group, here))});
+                 render_document(templates, k_job_document, job_data(job, group, secrets))});
     instances += instances_of(group.roles);
   }
+  check_min_available(job, instances);
   if (has_jobset(job)) {
     add_set(job, jobs, plan);
   } else {
@@ -135,7 +149,7 @@ Plan render_plan(const JobSpec& job, const Templates& templates, const Surroundi
   }
   add("service.yaml", names);
   add(k_config_document, config_data(job, templates));
-  add(k_secret_document, secret_data(job, names, shown_contents(job, here)));
+  add(k_secret_document, secret_data(job, names, shown_contents(job, secrets)));
   if (gang_api(job) != GangApi::none) {
     add(k_group_document, group_data(job, names, instances));
   }

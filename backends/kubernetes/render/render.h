@@ -27,6 +27,6 @@ inline constexpr std::string_view k_template_key = "template.";
 /// Throws UsageError for what Kubernetes would not take: no image, a name too long for its Pods,
 /// a toleration or mount that cannot be read, an environment variable without a name.
 Plan render_plan(const JobSpec& job, const Templates& templates = {},
-                 const Surroundings& here = {});
+                 const JobSecrets& secrets = {});
 
 } // namespace dtrain::kubernetes

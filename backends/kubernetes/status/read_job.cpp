@@ -97,7 +97,7 @@ JobObjects read_objects(ApiClient& api, const JobRef& ref) {
   if (wants_events(objects)) {
     ApiResult events = api.call(api.request("GET", events_path(ref.namespace_name),
                                             {{"fieldSelector", "type=Warning"}, {"limit", "500"}}));
-    if (events.ok()) { // Who may not read events is told less.
+    if (events.ok()) { // Without the right to read events less is known.
       for (json& event : events.body["items"]) {
         objects.events.push_back(std::make_shared<json>(std::move(event)));
       }
@@ -146,7 +146,7 @@ void read_leases(ApiClient& api, JobObjects& objects) {
     nodes.erase(text_at(lease, "metadata/name"));
     objects.leases.push_back(std::move(lease));
   };
-  // Who may not read leases is told less.
+  // Without the right to read leases less is known.
   const auto take_all = [&](const Query& query) {
     ApiResult answer = api.call(api.request("GET", lease_path(""), query));
     if (answer.ok()) {

@@ -168,11 +168,12 @@ std::string silent_node(const JobObjects& objects, const json& pod) {
   std::string then;
   for (const json& toleration : member(pod, "spec/tolerations")) {
     if (text_at(toleration, "key") == "node.kubernetes.io/unreachable") {
-      const std::int64_t patience = number_at(toleration, "tolerationSeconds", -1);
-      then = patience < 0 ? "; its Pods wait for the node to come back"
-                          : fmt::format("; its Pods restart elsewhere {} s after the cluster gives "
-                                        "the node up (by default 50 s after its last answer)",
-                                        patience);
+      const std::int64_t evicted_after = number_at(toleration, "tolerationSeconds", -1);
+      then = evicted_after < 0
+                 ? "; its Pods wait for the node to come back"
+                 : fmt::format("; its Pods restart elsewhere {} s after the cluster gives "
+                               "the node up (by default 50 s after its last answer)",
+                               evicted_after);
     }
   }
   return fmt::format("node {} has not answered for {} s{}", text_at(pod, "spec/nodeName"), seconds,

@@ -32,7 +32,7 @@ class WatchedJobs {
   bool take_changed();
 
  private:
-  /// Watched from when it is first of use. Who may not is told less.
+  /// Watched from when it is first of use. With fewer rights less is known.
   class Extra {
    public:
     void start(ApiClient& api, const std::string& path, const Query& query);

@@ -177,7 +177,7 @@ void scale_job(ApiClient& api, const JobRef& ref, int workers) {
 }
 
 JobSpec submitted_spec(ApiClient& api, const JobRef& ref) {
-  read_job(api, ref); // Whose absence is told in a job's words.
+  read_job(api, ref); // Throws NotFound of the job, not of its ConfigMap.
   return spec_in(api.must(api.request("GET", config_path_of(ref))), ref, "cloned");
 }
 

@@ -5,10 +5,10 @@
 #include "backends/kubernetes/objects/objects.h"
 #include "backends/kubernetes/objects/trainjob.h"
 #include "backends/kubernetes/own_fields.h"
-#include "backends/kubernetes/render/job_secrets.h"
 #include "backends/kubernetes/render/volumes.h"
 #include "backends/kubernetes/status/kueue.h"
 #include "backends/support/bucket/bucket_copy.h"
+#include "backends/support/user/env_file.h"
 #include "submit/errors.h"
 
 #include <fmt/format.h>
@@ -137,7 +137,8 @@ void require_apis(ApiClient& api, const JobSpec& job) {
 bool require_objects(ApiClient& api, const Plan& plan) {
   const std::string& where = plan.job.namespace_name;
   const std::vector<std::string> claims = claims_of(plan.job);
-  const std::vector<std::string> secrets = read_secrets(plan.job).unknown_secrets;
+  std::vector<std::string> secrets = plan.job.secrets;
+  std::erase_if(secrets, has_secret);
   for (const std::string& claim : claims) {
     require(api, where, "persistentvolumeclaims", claim,
             fmt::format("--data={}: no saved data and no claim", printable(claim)));

@@ -30,7 +30,7 @@ constexpr milliseconds k_kill_interval{20};    ///< KILL is repeated for what fo
 constexpr std::size_t k_record_bytes = 65536;  ///< Room for the last record, cause included …
 constexpr std::size_t k_instance_bytes = 512;  ///< … and each instance.
 constexpr std::size_t k_token_bytes = 16;
-constexpr milliseconds k_evaluator_patience{60'000}; ///< For the last checkpoint.
+constexpr milliseconds k_evaluator_timeout{60'000}; ///< For the last checkpoint.
 
 Fd open_signals() {
   const auto set = gang_signals();
@@ -314,7 +314,7 @@ void Gang::end_helpers() {
   deciders_succeeded_ = true;
   evaluating_ = evaluates;
   const auto grace = milliseconds(plan_.grace_period_ms);
-  end_deadline_ = Clock::now() + (evaluates ? std::max(grace, k_evaluator_patience) : grace);
+  end_deadline_ = Clock::now() + (evaluates ? std::max(grace, k_evaluator_timeout) : grace);
 }
 
 bool Gang::deciders_ended() const {

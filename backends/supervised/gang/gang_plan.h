@@ -2,9 +2,10 @@
 #pragma once
 
 #include "backends/job_status.h"
-#include "backends/plan.h"
 #include "submit/rank_env.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,6 +18,16 @@ struct Mount {
   std::string source;
   std::string target;
   bool read_only = false;
+};
+
+/// A machine that ranks may be started on.
+struct HostSlots {
+  std::string name;                           ///< As the engine reaches it: "h1", "me@h1".
+  int slots = 0;                              ///< Ranks that it has room for; 0: not said.
+  std::vector<std::string> gpus = {};         ///< Those of it that ranks may have; empty: all …
+  std::vector<std::string> without_gpus = {}; ///< … but these.
+
+  bool operator==(const HostSlots&) const = default;
 };
 
 /// Of a rank's environment: its instance's name, by which what it leaves running is known.

@@ -28,7 +28,7 @@ const TemplateRules& template_rules() {
   return rules;
 }
 
-std::vector<std::string> rank_command(const JobSpec& job, const Surroundings& here) {
+std::vector<std::string> rank_command(const JobSpec& job, const GangSite& site) {
   if (job.runs_images_own_program()) {
     throw UsageError(fmt::format(
         "the {} backend runs no images, so a volcanojob needs a command: give it after --",
@@ -37,11 +37,11 @@ std::vector<std::string> rank_command(const JobSpec& job, const Surroundings& he
   if (!job.runs_bundled_trainer()) {
     return start_command(job);
   }
-  if (here.trainer.empty()) {
+  if (site.trainer.empty()) {
     throw Error("the bundled trainer (dtrain-trainer) is not beside dtrain: install it there, set "
                 "DTRAIN_TRAINER=PATH, or give a command after --");
   }
-  std::vector<std::string> command{here.trainer};
+  std::vector<std::string> command{site.trainer};
   command.insert(command.end(), job.command.begin(), job.command.end());
   return command;
 }
@@ -64,9 +64,9 @@ YAML::Node get(const YAML::Node& map, const char* key) {
 }
 
 /// With code, a relative folder is one of it.
-std::string working_dir(const JobSpec& job, const Surroundings& here, const std::string& code_dir) {
+std::string working_dir(const JobSpec& job, const GangSite& site, const std::string& code_dir) {
   if (job.sync_mode.empty()) {
-    return job.working_dir.empty() ? here.working_dir : job.working_dir;
+    return job.working_dir.empty() ? site.working_dir : job.working_dir;
   }
   return job.working_dir.starts_with('/') ? job.working_dir
          : job.working_dir.empty()        ? code_dir
@@ -128,14 +128,14 @@ std::vector<GangRank> planned_ranks(const JobSpec& job, bool on_hosts) {
   return ranks;
 }
 
-Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templates& templates,
+Plan render_gang_plan(const JobSpec& job, const GangSite& site, const Templates& templates,
                       GangParts parts) {
   Plan plan;
   plan.job = job;
   plan.templates = templates;
   plan.notices = std::move(parts.notices);
   const JobType& type = *find_job_type(job.type);
-  if (job.tensorboard && here.tensorboard.empty()) {
+  if (job.tensorboard && site.tensorboard.empty()) {
     plan.notices.emplace_back("--tensorboard: TensorBoard is not in PATH, so the job runs without "
                               "it (pip install tensorboard)");
   } else if (job.tensorboard) {
@@ -145,9 +145,9 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
     board.host = parts.ranks.front().host;
     board.decides = false;
     board.devices = job.gpus > 0 ? std::optional<std::string>("") : std::nullopt;
-    board.command = {here.tensorboard, "--logdir=" + job.logdir, "--host=localhost"};
+    board.command = {site.tensorboard, "--logdir=" + job.logdir, "--host=localhost"};
   }
-  plan.secret_env = here.secret_env;
+  plan.secret_env = site.secret_env;
   auto ranks = nlohmann::json::array();
   for (const GangRank& rank : parts.ranks) {
     ranks.push_back({{"instance", rank.instance},
@@ -183,16 +183,16 @@ Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templa
                          {"log_limit", log_limit_bytes(job)},
                          {"labels", job.labels},
                          {"clean_tasks", job.clean_task_policy != "None"},
-                         {"working_dir", working_dir(job, here, parts.code_dir)},
-                         {"interface", here.interface},
-                         {"host_timeout_ms", here.host_timeout_ms},
+                         {"working_dir", working_dir(job, site, parts.code_dir)},
+                         {"interface", site.interface},
+                         {"host_timeout_ms", site.host_timeout_ms},
                          {"hosts", nlohmann::json::array()},
                          {"mounts", std::move(mounts)},
-                         {"secrets", names_of(here.secret_env)},
-                         {"command", rank_command(job, here)},
+                         {"secrets", names_of(site.secret_env)},
+                         {"command", rank_command(job, site)},
                          {"env", job.env},
                          {"ranks", std::move(ranks)}};
-  for (const HostSlots& host : here.hosts) {
+  for (const HostSlots& host : site.hosts) {
     data["hosts"].push_back({{"name", host.name},
                              {"slots", host.slots},
                              {"has_gpus", !host.gpus.empty()},
@@ -306,17 +306,27 @@ GangPlan read_gang_plan(const std::string& text) {
   return plan;
 }
 
-std::map<std::string, std::string> planned_folders(const JobSpec& job, const GangPlan& plan) {
-  std::map<std::string, std::string> folders;
+GangSite site_of(const GangPlan& plan, const JobSpec& job) {
+  GangSite site;
+  site.working_dir = plan.working_dir;
+  site.trainer = job.runs_bundled_trainer() ? plan.command.front() : "";
+  site.hosts = plan.hosts;
+  site.interface = plan.interface;
+  site.host_timeout_ms = plan.host_timeout_ms;
+  for (const GangRank& rank : plan.ranks) {
+    if (rank.role == k_tensorboard) {
+      site.tensorboard = rank.command.front();
+    }
+  }
   for (const std::string& text : job.data) {
     const MountText mount = parse_mount("--data", text);
     for (const Mount& each : plan.mounts) {
       if (each.target == mount.target) {
-        folders[mount.source] = each.source;
+        site.data_folders[mount.source] = each.source;
       }
     }
   }
-  return folders;
+  return site;
 }
 
 } // namespace dtrain

@@ -10,6 +10,23 @@
 
 namespace dtrain {
 
+/// What a plan takes from where the job was submitted. One that is made again, for a job that is
+/// resumed or scaled, takes it from the first.
+struct GangSite {
+  std::string working_dir;             ///< Where submit was called.
+  std::vector<std::string> secret_env; ///< KEY=VALUE of --env-file and --secret.
+  std::string trainer;                 ///< The bundled trainer's path; empty: not found.
+  std::string tensorboard;             ///< Its program; empty: not found.
+  /// The folder that shows a share or bucket of --data, by its URL.
+  std::map<std::string, std::string> data_folders;
+  std::vector<HostSlots> hosts; ///< That ranks may be on; none: this one.
+  std::string interface;        ///< Of theirs, that ranks are reached at; empty: any.
+  int host_timeout_ms = 0;      ///< After which a silent one is lost; 0: the engine's own.
+};
+
+/// All but secret_env, which no plan has.
+GangSite site_of(const GangPlan& plan, const JobSpec& job);
+
 /// What an engine decides of a plan; all else follows from the job.
 struct GangParts {
   std::string template_name;   ///< "ENGINE/job.yaml"
@@ -26,13 +43,10 @@ struct GangParts {
 std::vector<GangRank> planned_ranks(const JobSpec& job, bool on_hosts = false);
 
 /// Throws UsageError where the job asks for what there is not.
-Plan render_gang_plan(const JobSpec& job, const Surroundings& here, const Templates& templates,
+Plan render_gang_plan(const JobSpec& job, const GangSite& site, const Templates& templates,
                       GangParts parts);
 
 /// Throws EngineError naming what is wrong in the text.
 GangPlan read_gang_plan(const std::string& text);
-
-/// Surroundings::data_folders, as a plan has them.
-std::map<std::string, std::string> planned_folders(const JobSpec& job, const GangPlan& plan);
 
 } // namespace dtrain

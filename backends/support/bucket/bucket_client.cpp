@@ -266,7 +266,7 @@ BucketPage BucketClient::list(const std::string& token, int most,
 struct BucketClient::Work {
   std::list<std::unique_ptr<Transfer>> under_way;
   std::list<std::unique_ptr<Transfer>> waiting; ///< For another attempt.
-  std::int64_t came = 0;                        ///< Bytes, since that was last told.
+  std::int64_t came = 0;                        ///< Bytes, since that was last reported.
 };
 
 void BucketClient::begin(Work& work, std::unique_ptr<Transfer> transfer) {

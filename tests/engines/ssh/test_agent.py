@@ -18,10 +18,10 @@ SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"]}
 
 
 class Agent:
-    def __init__(self, home, shell, patience=60, grace=1, over=(), under=()):
+    def __init__(self, home, shell, host_timeout=60, grace=1, over=(), under=()):
         """`over`: what runs a line for sh elsewhere; `under`: what runs a command here."""
         self.word = secrets.token_hex(8)
-        text = (f"agent={self.word}\njob=ab12\nnumber=0\nchosen=\nwithout=\npatience={patience}\ngrace={grace}\n"
+        text = (f"agent={self.word}\njob=ab12\nnumber=0\nchosen=\nwithout=\nhost_timeout={host_timeout}\ngrace={grace}\n"
                 + (TEMPLATES / "facts.sh").read_text() + (TEMPLATES / "agent.sh").read_text())
         load = (f"script=$(dd bs={len(text)} count=1 iflag=fullblock 2>/dev/null); "
                 'eval "$script"') if over else text
@@ -348,7 +348,7 @@ def test_a_registry_that_cannot_be_written_is_said_and_stops_no_rank(start, home
 
 
 def test_an_agent_that_nobody_asks_after_ends_its_ranks(start):
-    agent = start(patience=4, grace=1)
+    agent = start(host_timeout=4, grace=1)
     agent.start(1, "echo $$; trap '' TERM; while :; do sleep 0.1; done")
     rank, = agent.await_lines(1, 1)
     for _ in range(12):  # Longer than it would wait.
@@ -367,7 +367,7 @@ def test_an_agent_that_ends_by_itself_leaves_no_folder_though_a_rank_is_not_thro
     (tools / "mv").write_text(f"#!/bin/sh\necho >>{home.folder}/moves\nsleep 20\nexec {shutil.which('mv')} \"$@\"\n")
     (tools / "mv").chmod(0o755)
     monkeypatch.setitem(home.env, "PATH", f"{tools}:{home.env['PATH']}")
-    agent = start(patience=4, grace=1)
+    agent = start(host_timeout=4, grace=1)
     agent.start(1, "true")
     # Busybox has its own mv.
     until(lambda: (home.folder / "moves").exists() or agent.code(1) == 0, "the rank has ended")
@@ -378,7 +378,7 @@ def test_an_agent_that_ends_by_itself_leaves_no_folder_though_a_rank_is_not_thro
 
 def test_a_connection_that_takes_nothing_any_more_ends_the_ranks(start):
     """As one is that was cut while a rank printed: what is written to it waits for ever."""
-    agent = start(patience=4, grace=1)
+    agent = start(host_timeout=4, grace=1)
     agent.start(1, "echo $$; yes")
     until(lambda: agent.hear().printed(1), "the rank prints")
     rank = agent.printed(1).split(b"\n")[0].decode()
@@ -404,7 +404,7 @@ def test_a_state_folder_that_somebody_else_may_have_made_is_refused(start, home)
 def test_over_ssh_ranks_outlive_a_link_that_is_cut_for_a_while_and_no_longer(home, ssh_hosts):
     data = os.urandom(1 << 20)
     (home.folder / "binary").write_bytes(data)
-    agent = Agent(home, ["sh"], patience=20, grace=1, over=[f"{ssh_hosts.folder}/bin/ssh", "host1"])
+    agent = Agent(home, ["sh"], host_timeout=20, grace=1, over=[f"{ssh_hosts.folder}/bin/ssh", "host1"])
     agent.start(1, f"cat {home.folder}/binary")
     assert agent.await_code(1) == 0 and agent.printed(1) == data
     agent.start(2, "while :; do date; sleep 0.2; done")

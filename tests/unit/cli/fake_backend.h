@@ -29,6 +29,8 @@ struct FakeEngine {
   LogQuery last_query;
   EngineAccess access; ///< The last backend's.
   int opened = 0;      ///< Backends made.
+  int plans = 0;       ///< Made.
+  int stale_plans = 0; ///< How many of them, the first, cannot be submitted.
 };
 
 class FakeBackend : public Backend {
@@ -42,9 +44,8 @@ class FakeBackend : public Backend {
                                                  : "of-" + engine_.access.get("context");
   }
 
-  Surroundings survey(const JobSpec&) const override { return {}; }
-
-  Plan render(const JobSpec& job, const Templates& templates, const Surroundings&) const override {
+  Plan plan(JobSpec job, const Templates& templates) override {
+    ++engine_.plans;
     Plan plan;
     plan.job = job;
     plan.templates = templates;
@@ -56,6 +57,9 @@ class FakeBackend : public Backend {
   }
 
   void submit(const Plan& plan, const SubmitSink&) override {
+    if (engine_.plans <= engine_.stale_plans) {
+      throw StalePlan("stale");
+    }
     engine_.submitted.push_back(plan.job);
     JobStatus job;
     job.name = plan.job.name;

@@ -120,6 +120,11 @@ TEST_CASE("an unknown key is refused with its place and the spelling it is near 
         "job.yaml:1:1: unknown key 'frobnicate': see dtrain-submit(1) for the keys");
 }
 
+TEST_CASE("a job file of 0.1 is read, with what no longer has an effect") {
+  CHECK(read_job_yaml("name: a\nstartingTimeout: 10m\n", "job.yaml") ==
+        read_job_yaml("name: a\n", "job.yaml"));
+}
+
 TEST_CASE("a key given twice is refused") {
   CHECK(refused("workers: 2\nname: a\nworkers: 3\n") == "job.yaml:3:1: 'workers' is given twice");
   CHECK(refused("env: {A: 1, A: 2}\n") == "job.yaml:1:13: env: 'A' is given twice");

@@ -113,7 +113,7 @@ TEST_CASE("what only a cluster can do is refused by its flag, not dropped") {
                        UsageError);
   job.backend = "kubernetes";
   CHECK(check_fields(job).empty());
-  job.starting_timeout_ms = 1;
+  job.log_limit = "1Gi";
   CHECK_THROWS_AS(check_fields(job), UsageError);
 }
 

@@ -1,7 +1,6 @@
 #include "tests/unit/toy_engine/toy.h"
 
 #include "backends/local/fork_channel.h"
-#include "backends/supervised/gang/plan_text.h"
 #include "backends/supervised/supervise.h"
 #include "backends/supervised/supervised_backend.h"
 
@@ -25,22 +24,18 @@ class ToyBackend : public SupervisedBackend {
   explicit ToyBackend(std::string box)
       : SupervisedBackend(k_name, {}, run_helper(k_supervise)), box_(std::move(box)) {}
 
-  Plan render(const JobSpec& job, const Templates& templates,
-              const Surroundings& here) const override {
-    GangParts parts;
-    parts.template_name = "local/job.yaml";
-    parts.ranks = planned_ranks(job);
-    return render_gang_plan(job, here, templates, std::move(parts));
-  }
   std::vector<CheckResult> check() override {
     return {{CheckResult::Level::ok, "Toy box", "at " + box_}};
   }
 
  private:
-  std::map<std::string, std::string> data_folders(const JobSpec&) const override { return {}; }
-  void add_devices(const JobSpec&, const std::vector<std::string>&, Surroundings&) const override {}
-  void require_startable(const GangPlan&, const std::string&) const override {}
-  std::vector<Fd> bring_buckets(const JobSpec&, const SubmitSink&) const override { return {}; }
+  Plan render(const JobSpec& job, const Templates& templates, const GangSite& site,
+              const std::vector<std::string>& /*own_gpus*/) const override {
+    GangParts parts;
+    parts.template_name = "local/job.yaml";
+    parts.ranks = planned_ranks(job);
+    return render_gang_plan(job, site, templates, std::move(parts));
+  }
 
   std::string box_;
 };

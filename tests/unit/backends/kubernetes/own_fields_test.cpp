@@ -21,6 +21,8 @@ void set(const JobField& field, JobSpec& job) {
           value = "4";
         } else if constexpr (std::is_same_v<decltype(member), own::Texts>) {
           value = {"a=b", "c=d"};
+        } else if constexpr (std::is_same_v<decltype(member), Member<int>>) {
+          value = 2;
         } else {
           value = true;
         }

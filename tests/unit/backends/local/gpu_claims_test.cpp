@@ -3,38 +3,21 @@
 #include "../temporary_folder.h"
 #include "backends/local/gpus.h"
 #include "submit/errors.h"
+#include "tests/unit/variable.h"
 
 #include <doctest/doctest.h>
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/file.h>
 
 #include <filesystem>
-#include <optional>
 
 namespace dtrain {
 namespace {
 
 using Names = std::vector<std::string>;
 
-/// A variable of this process, as it was when the test ends.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* before = getenv(name); before != nullptr) {
-      before_ = before;
-    }
-    value == nullptr ? unsetenv(name) : setenv(name, value, 1);
-  }
-  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
+using unit::Variable;
 
 struct Fixture {
   test::TemporaryFolder temporary;

@@ -8,6 +8,7 @@
 #include "backends/support/os/process.h"
 #include "submit/errors.h"
 #include "submit/options/duration.h"
+#include "tests/unit/variable.h"
 
 #include <sys/stat.h>
 
@@ -41,7 +42,7 @@ struct Fixture {
   void submit(const std::string& script, int workers = 1) {
     spec.command = {"sh", "-c", script};
     spec.workers = workers;
-    backend.submit(backend.render(spec, {}, backend.survey(spec)), {});
+    backend.submit(backend.plan(spec, {}), {});
   }
 
   JobStatus wait() {
@@ -83,20 +84,40 @@ struct Fixture {
 constexpr const char* k_daemon = "(setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 1000; "
                                  "done' &) ; ";
 
-TEST_CASE_FIXTURE(Fixture, "a plan is made of what it is given: files are read before") {
+TEST_CASE_FIXTURE(Fixture, "a plan has the paths and files of the job as they are here") {
   spec.command = {"true"};
-  const auto here = backend.survey(spec);
+  spec.data_dirs = {"data:/data:ro"};
+  spec.env_files = {folder.write("environment", "TOKEN=x\n")};
+  const auto plan = backend.plan(spec, {});
+  const auto here = std::filesystem::current_path().string();
+  CHECK(plan.job.working_dir == here);
+  CHECK(plan.job.data_dirs == Lines{here + "/data:/data:ro"});
+  CHECK(plan.secret_env == Lines{"TOKEN=x"});
+  CHECK(backend.plan(plan.job, {}).documents.at(0).text == plan.documents.at(0).text);
   spec.env_files = {"/no/such/file"};
-  spec.secrets = {"none-of-this-name"};
+  CHECK_THROWS_AS(backend.plan(spec, {}), UsageError);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "of two plans with the same free GPU one is submitted, the other stale") {
+  const auto registry = folder / "gpus";
+  const unit::Variable claims("DTRAIN_GPU_CLAIMS", registry.c_str());
+  const unit::Variable visible("CUDA_VISIBLE_DEVICES", nullptr);
+  const unit::Variable count("DTRAIN_LOCAL_GPUS", "2");
   spec.gpus = 1;
-  CHECK_THROWS_AS(backend.survey(spec), UsageError);
-  auto given = here;
-  given.gpus = {"GPU-7"};
-  given.secret_env = {"TOKEN=x"};
-  const auto plan = backend.render(spec, {}, given);
-  CHECK(plan.secret_env == given.secret_env);
-  CHECK(plan.documents.at(0).text.find("GPU-7") != std::string::npos);
-  CHECK(backend.render(spec, {}, given).documents.at(0).text == plan.documents.at(0).text);
+  spec.check_gpus = "off";
+  spec.command = {"sleep", "1000"};
+  const auto first = backend.plan(spec, {});
+  spec.name = "other";
+  const auto stale = backend.plan(spec, {});
+  backend.submit(first, {});
+  CHECK_THROWS_AS(backend.submit(stale, {}), StalePlan);
+  CHECK(backend.list({}).size() == 1);
+  const auto second = backend.plan(spec, {});
+  CHECK(second.documents.at(0).text != stale.documents.at(0).text);
+  backend.submit(second, {});
+  backend.remove(job);
+  backend.remove({"default", "other"});
 }
 
 TEST_CASE_FIXTURE(Fixture, "a job whose ranks all exit with 0 has succeeded") {
@@ -245,15 +266,15 @@ TEST_CASE_FIXTURE(Fixture, "a name in use is refused, also of a job that has end
 
 TEST_CASE_FIXTURE(Fixture, "what cannot be run is refused before anything is started") {
   spec.command = {"no-such-program"};
-  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}, backend.survey(spec)), {}),
-                       doctest::Contains("in PATH"), UsageError);
+  CHECK_THROWS_WITH_AS(backend.submit(backend.plan(spec, {}), {}), doctest::Contains("in PATH"),
+                       UsageError);
   spec.command = {"/etc/passwd"};
-  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}, backend.survey(spec)), {}),
-                       doctest::Contains("chmod +x"), UsageError);
+  CHECK_THROWS_WITH_AS(backend.submit(backend.plan(spec, {}), {}), doctest::Contains("chmod +x"),
+                       UsageError);
   spec.command = {"true"};
   spec.working_dir = "/no/such";
-  CHECK_THROWS_WITH_AS(backend.submit(backend.render(spec, {}, backend.survey(spec)), {}),
-                       doctest::Contains("/no/such"), UsageError);
+  CHECK_THROWS_WITH_AS(backend.submit(backend.plan(spec, {}), {}), doctest::Contains("/no/such"),
+                       UsageError);
   CHECK(backend.list({}).empty());
 }
 
@@ -261,7 +282,7 @@ TEST_CASE_FIXTURE(Fixture, "a program that goes missing later ends with 127, as 
   const auto program = folder.write("program", "#!/no/such/interpreter\n");
   chmod(program.c_str(), 0700);
   spec.command = {program};
-  backend.submit(backend.render(spec, {}, backend.survey(spec)), {});
+  backend.submit(backend.plan(spec, {}), {});
   const auto status = wait();
   REQUIRE(status.cause);
   CHECK(status.cause->exit_code == 127);

@@ -21,16 +21,19 @@ JobSpec example_job() {
 
 constexpr const char* k_code_dir = "/state/train/code";
 
-const Surroundings k_machine = [] {
-  Surroundings here;
-  here.working_dir = "/work";
-  here.trainer = "/opt/bin/dtrain-trainer";
-  here.gpus = {"0", "1", "2", "3"};
-  return here;
+const GangSite k_machine = [] {
+  GangSite site;
+  site.working_dir = "/work";
+  site.trainer = "/opt/bin/dtrain-trainer";
+  return site;
 }();
 
-GangPlan carried_out(const JobSpec& job, const Surroundings& machine = k_machine) {
-  return read_gang_plan(render_local_plan(job, machine, k_code_dir).documents.at(0).text);
+Plan rendered(const JobSpec& job, const GangSite& machine = k_machine) {
+  return render_local_plan(job, machine, {.devices = {"0", "1", "2", "3"}}, k_code_dir);
+}
+
+GangPlan carried_out(const JobSpec& job, const GangSite& machine = k_machine) {
+  return read_gang_plan(rendered(job, machine).documents.at(0).text);
 }
 
 TEST_CASE("arguments and environment arrive byte-exact") {
@@ -67,8 +70,8 @@ TEST_CASE("a plan has the job's settings") {
 }
 
 TEST_CASE("rendering is pure: the same job gives the same bytes") {
-  CHECK(render_local_plan(example_job(), k_machine, k_code_dir).documents.at(0).text ==
-        render_local_plan(example_job(), k_machine, k_code_dir).documents.at(0).text);
+  CHECK(rendered(example_job()).documents.at(0).text ==
+        rendered(example_job()).documents.at(0).text);
 }
 
 TEST_CASE("no command, or flags alone, is the bundled trainer's") {
@@ -78,8 +81,7 @@ TEST_CASE("no command, or flags alone, is the bundled trainer's") {
         std::vector<std::string>{"/opt/bin/dtrain-trainer", "--epochs=2"});
   auto machine = k_machine;
   machine.trainer.clear();
-  CHECK_THROWS_WITH_AS(render_local_plan(job, machine, k_code_dir),
-                       doctest::Contains("DTRAIN_TRAINER"), Error);
+  CHECK_THROWS_WITH_AS(rendered(job, machine), doctest::Contains("DTRAIN_TRAINER"), Error);
 }
 
 TEST_CASE("workers get GPUs of their own, and too few is a notice, or an error where required") {
@@ -92,7 +94,7 @@ TEST_CASE("workers get GPUs of their own, and too few is a notice, or an error w
   CHECK(plan.ranks[0].gpus_allocated() == 2);
 
   job.gpus = 3;
-  const auto lacking = render_local_plan(job, k_machine, k_code_dir);
+  const auto lacking = rendered(job);
   REQUIRE(lacking.notices.size() == 1);
   CHECK(lacking.notices[0] == "the job asks for 6 GPUs (3 per worker), and this machine has 4: "
                               "running on the CPU (--require-gpus makes this an error)");
@@ -101,7 +103,7 @@ TEST_CASE("workers get GPUs of their own, and too few is a notice, or an error w
   CHECK(on_cpu.ranks[0].gpus == 3);
   CHECK(on_cpu.ranks[0].gpus_allocated() == 0);
   job.require_gpus = true;
-  CHECK_THROWS_AS(render_local_plan(job, k_machine, k_code_dir), EngineError);
+  CHECK_THROWS_AS(rendered(job), EngineError);
 }
 
 TEST_CASE("a tfjob's roles are instances of their own, ranks first, and the chief decides") {
@@ -152,7 +154,7 @@ TEST_CASE("a launcher alone is started, with the GPUs and slots of its workers")
 TEST_CASE("a secret's name is in the plan and its value is not") {
   auto machine = k_machine;
   machine.secret_env = {"TOKEN=t0ken"};
-  const auto plan = render_local_plan(example_job(), machine, k_code_dir);
+  const auto plan = rendered(example_job(), machine);
   CHECK(plan.documents.at(0).text.find("TOKEN=***") != std::string::npos);
   CHECK(plan.documents.at(0).text.find("t0ken") == std::string::npos);
   CHECK(plan.secret_env == machine.secret_env);
@@ -161,7 +163,7 @@ TEST_CASE("a secret's name is in the plan and its value is not") {
 TEST_CASE("TensorBoard is an instance that decides nothing, where there is one") {
   auto job = example_job();
   job.tensorboard = true;
-  CHECK(render_local_plan(job, k_machine, k_code_dir).notices.size() == 1);
+  CHECK(rendered(job).notices.size() == 1);
   auto machine = k_machine;
   machine.tensorboard = "/usr/bin/tensorboard";
   const auto plan = carried_out(job, machine);

@@ -23,7 +23,7 @@ struct NearAgent {
   TemporaryFolder state;
   Connection link{
       "here",
-      {.job = "ab12", .number = 3, .patience = std::chrono::seconds(60), .grace_ms = 1500},
+      {.job = "ab12", .number = 3, .host_timeout = std::chrono::seconds(60), .grace_ms = 1500},
       [this](const std::string&, const std::string&, const std::string& command) {
         return std::vector<std::string>{"env",
                                         "XDG_STATE_HOME=" + state.path(),

@@ -1,8 +1,8 @@
 #include "tests/unit/cli/fake_backend.h"
+#include "tests/unit/variable.h"
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <fstream>
 
 using namespace dtrain;
@@ -19,14 +19,6 @@ void write(const std::filesystem::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-struct Variable {
-  const char* name;
-  Variable(const char* variable, const char* value) : name(variable) { setenv(name, value, 1); }
-  ~Variable() { unsetenv(name); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-};
-
 } // namespace
 
 TEST_CASE("submit starts the job, names it, and says how to follow it") {
@@ -39,6 +31,16 @@ TEST_CASE("submit starts the job, names it, and says how to follow it") {
   CHECK(session.engine.submitted[0].workers == 3);
   CHECK(session.engine.submitted[0].command ==
         std::vector<std::string>{"python", "train.py", "a b"});
+}
+
+TEST_CASE("a plan that is stale when it is submitted is made again") {
+  Session session;
+  session.engine.stale_plans = 2;
+  session.run({"submit", "--name=mnist", "--gpus=1", "--", "true"});
+  CHECK(session.status == 0);
+  CHECK(session.engine.plans == 3);
+  CHECK(session.engine.submitted.size() == 1);
+  CHECK(session.err == "dtrain submit: no GPUs here\nFollow it with: dtrain logs -f mnist\n");
 }
 
 TEST_CASE("submit as a name, or quietly, prints nothing that a script would trip over") {
@@ -90,7 +92,7 @@ TEST_CASE("a flag wins over the job file, that over the environment, that over t
   };
   CHECK(submitted_to({"submit", "--name=a"}) == "from-profile");
   {
-    const Variable variable("DTRAIN_NAMESPACE", "from-env");
+    const unit::Variable variable("DTRAIN_NAMESPACE", "from-env");
     CHECK(submitted_to({"submit", "--name=a"}) == "from-env");
     CHECK(submitted_to({"submit", "-f", file}) == "from-file");
     CHECK(submitted_to({"submit", "-f", file, "-n", "from-flag", "--workers=5"}) == "from-flag");

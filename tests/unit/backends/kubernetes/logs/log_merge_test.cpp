@@ -38,7 +38,7 @@ TEST_CASE("a Pod that says nothing holds nobody up for long") {
   m.merge.open("a", "w-0", m.start);
   m.merge.open("b", "w-1", m.start);
   m.merge.add("a", 10, "x", m.start);
-  m.merge.flush(m.start + LogMerge::k_patience);
+  m.merge.flush(m.start + LogMerge::k_longest_silence);
   CHECK(m.text == "w-0:x ");
 }
 
@@ -90,13 +90,13 @@ TEST_CASE("a Pod that goes on holds up only what is later than its last line") {
   m.merge.open("a", "w-0", m.start);
   m.merge.open("b", "w-1", m.start);
   m.merge.add("b", 20, "y", m.start);
-  m.merge.flush(m.start + LogMerge::k_patience);
-  m.merge.add("b", 21, "z", m.start + LogMerge::k_patience);
-  m.merge.flush(m.start + LogMerge::k_patience * 2);
+  m.merge.flush(m.start + LogMerge::k_longest_silence);
+  m.merge.add("b", 21, "z", m.start + LogMerge::k_longest_silence);
+  m.merge.flush(m.start + LogMerge::k_longest_silence * 2);
   m.text.clear();
-  m.merge.add("a", 10, "late", m.start + LogMerge::k_patience * 2);
-  m.merge.add("a", 30, "x", m.start + LogMerge::k_patience * 2);
-  m.merge.flush(m.start + LogMerge::k_patience * 2 - std::chrono::milliseconds(1));
+  m.merge.add("a", 10, "late", m.start + LogMerge::k_longest_silence * 2);
+  m.merge.add("a", 30, "x", m.start + LogMerge::k_longest_silence * 2);
+  m.merge.flush(m.start + LogMerge::k_longest_silence * 2 - std::chrono::milliseconds(1));
   CHECK(m.text == "w-0:late ");
 }
 
