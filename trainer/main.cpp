@@ -144,7 +144,9 @@ int main(int argc, char** argv) {
   } catch (const trainer::PeerError& error) { // Of rank 0, where it has saved what all have.
     return fail(trainer::requeue_is_asked() ? trainer::k_exit_requeue : k_exit_error, error.what());
   } catch (const std::bad_alloc&) {
-    return fail(k_exit_error, "out of memory; try a smaller --batch-size");
+    return fail(k_exit_error,
+                "out of memory: use a smaller --batch-size or a smaller model (--hidden, --layers, "
+                "--classes)");
   } catch (const std::exception& error) {
     return fail(k_exit_error, error.what());
   }

@@ -33,7 +33,13 @@ Tensor parse_tensor(const std::string& path, const json& said) {
   constexpr std::size_t k_most = std::size_t{1} << 48; // Values, against overflow.
   const auto name = said.at("name").get<std::string>();
   const auto layout = said.at("layout").get<std::string>();
-  const auto shape = said.at("shape").get<std::vector<std::size_t>>();
+  std::vector<std::size_t> shape;
+  for (const json& size : said.at("shape")) {
+    if (!size.is_number_unsigned()) {
+      refuse_parts(path, fmt::format("the shape of {}", dtrain::printable(name)));
+    }
+    shape.push_back(size.get<std::size_t>());
+  }
   const auto* const known = std::find_if(std::begin(k_layouts), std::end(k_layouts),
                                          [&](Layout one) { return layout_name(one) == layout; });
   if (known == std::end(k_layouts)) {

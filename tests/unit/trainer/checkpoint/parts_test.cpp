@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -13,6 +15,7 @@
 #include "tests/unit/trainer/collectives/ranks.h"
 #include "tests/unit/trainer/temp_folder.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_file.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
 
@@ -224,6 +227,26 @@ TEST_CASE(
                        std::filesystem::copy_options::overwrite_existing);
                  }),
                  "damaged"));
+}
+
+TEST_CASE("a part whose metadata has a shape that is no whole numbers is damaged") {
+  const TempFolder folder;
+  save(folder.path(), {1}, 2, 1);
+  const std::string path = folder / "step-000000001.json";
+  for (const int rank : {0, 1}) {
+    const std::string part = part_of(path, rank, 2);
+    std::string bytes = read_file(part);
+    std::uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const std::string shape = R"(\"shape\":[10)"; // As it is in a string.
+    const std::size_t at = bytes.find(shape);
+    REQUIRE(at < header);
+    bytes.insert(at + shape.size(), ".5");
+    header += 2;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    std::ofstream(part, std::ios::binary) << bytes;
+  }
+  CHECK(contains(message_of<DataError>([&] { CheckpointFile{path}; }), "damaged: the shape of"));
 }
 
 TEST_CASE("a checkpoint whose parts are not all there is none, whatever an earlier try has left") {
