@@ -45,6 +45,7 @@ def rows(bench):
     kernels = json_lines(run([bench.bin / "bench-kernels"]))[0]
     theirs = json_lines(run([torch, HERE / "peers/kernels_torch.py"]))[0] if torch else {}
     yield from kernel_rows(kernels, theirs)
+    yield from gpt2.gpu_rows(bench, trainer, torch)
     for model, batch, target in (("mlp", 64, 3), ("mlp", 1024, 1), ("cnn", 64, 1), ("cnn", 1024, 1)):
         peer = torch and [torch, HERE / "peers/train_torch.py", "--device=cuda", "--fused",
                           f"--model={model}", f"--batch={batch}"]
@@ -54,7 +55,6 @@ def rows(bench):
     yield from bert.compare(bench, "BERT 4 × 256, 1 GPU", [trainer, *bert.SHAPE, *FLAGS],
                             {"PyTorch eager, fused Adam": (
                                 torch and [torch, bert.PEER, "--device=cuda", "--seconds=1"], 1)})
-    yield from gpt2.gpu_rows(bench, trainer, torch)
 
 
 def kernel_rows(ours, theirs):
@@ -68,6 +68,12 @@ def kernel_rows(ours, theirs):
     for kind, name in (("", "float32"), ("bf16 ", "bf16")):
         same |= {f"{kind}product 4096 x 4096 x 4096, TFLOP/s": f"{name} 4096 x 4096 x 4096, TFLOP/s",
                  f"{kind}down 8192 x 768 x 3072, TFLOP/s": f"{name} 8192 x 768 x 3072, TFLOP/s"}
-    return found + [Row(*mine.rsplit(", ", 1), ours[mine], "PyTorch", theirs.get(its), more_is_better=True,
-                        target=0.95, peer_found=bool(theirs)) for mine, its in same.items()]
+    found += [Row(*mine.rsplit(", ", 1), ours[mine], "PyTorch", theirs.get(its), more_is_better=True,
+                  target=0.95, peer_found=bool(theirs)) for mine, its in same.items()]
+    shape = "attention 8 x 1024 x 12 x 64"
+    forward, backward = (ours[f"bf16 {shape}{which}, ms"] for which in ("", " backward"))
+    return found + [Row(f"bf16 {shape}, causal{what}", "ms", mine, "PyTorch",
+                        theirs.get(f"{shape}, torch.bfloat16{its}, ms"), target=1, peer_found=bool(theirs))
+                    for what, mine, its in (("", forward, ""),
+                                            (", forward and backward", forward + backward, ", both"))]
 
