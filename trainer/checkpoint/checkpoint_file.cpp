@@ -33,8 +33,12 @@ Tensor parse_tensor(const std::string& path, const json& said) {
   constexpr std::size_t k_most = std::size_t{1} << 48; // Values, against overflow.
   const auto name = said.at("name").get<std::string>();
   const auto layout = said.at("layout").get<std::string>();
+  const json& sizes = said.at("shape");
   std::vector<std::size_t> shape;
-  for (const json& size : said.at("shape")) {
+  if (!sizes.is_array()) { // A loop over a number sees that number.
+    refuse_parts(path, fmt::format("the shape of {}", dtrain::printable(name)));
+  }
+  for (const json& size : sizes) {
     if (!size.is_number_unsigned()) {
       refuse_parts(path, fmt::format("the shape of {}", dtrain::printable(name)));
     }

@@ -87,7 +87,11 @@ StoredTensor parse_tensor(const std::string& name, const std::string& tensor, co
     }
     StoredTensor stored{tensor, {}, type, 0, 0};
     std::uint64_t count = 1;
-    for (const json& dimension : entry.at("shape")) {
+    const json& shape = entry.at("shape");
+    if (!shape.is_array()) { // A loop over a number sees that number.
+      damaged(name, fmt::format("shape of {}", key));
+    }
+    for (const json& dimension : shape) {
       if (!dimension.is_number_unsigned()) {
         damaged(name, fmt::format("shape of {}", key));
       }

@@ -229,24 +229,28 @@ TEST_CASE(
                  "damaged"));
 }
 
-TEST_CASE("a part whose metadata has a shape that is no whole numbers is damaged") {
-  const TempFolder folder;
-  save(folder.path(), {1}, 2, 1);
-  const std::string path = folder / "step-000000001.json";
-  for (const int rank : {0, 1}) {
-    const std::string part = part_of(path, rank, 2);
-    std::string bytes = read_file(part);
-    std::uint64_t header = 0;
-    std::memcpy(&header, bytes.data(), sizeof header);
-    const std::string shape = R"(\"shape\":[10)"; // As it is in a string.
-    const std::size_t at = bytes.find(shape);
-    REQUIRE(at < header);
-    bytes.insert(at + shape.size(), ".5");
-    header += 2;
-    std::memcpy(bytes.data(), &header, sizeof header);
-    std::ofstream(part, std::ios::binary) << bytes;
+TEST_CASE("a part whose metadata has a shape that is no list of whole numbers is damaged") {
+  for (const std::string_view shape : {"[10.5]", "10", R"({\"of\":10})", "null"}) {
+    CAPTURE(shape);
+    const TempFolder folder;
+    save(folder.path(), {1}, 2, 1);
+    const std::string path = folder / "step-000000001.json";
+    for (const int rank : {0, 1}) {
+      const std::string part = part_of(path, rank, 2);
+      std::string bytes = read_file(part);
+      std::uint64_t header = 0;
+      std::memcpy(&header, bytes.data(), sizeof header);
+      const std::string key = R"(\"shape\":)"; // As it is in a string.
+      const std::size_t at = bytes.find(key) + key.size();
+      REQUIRE(at < header);
+      const std::size_t size = bytes.find(']', at) + 1 - at;
+      bytes.replace(at, size, shape);
+      header = header + shape.size() - size;
+      std::memcpy(bytes.data(), &header, sizeof header);
+      std::ofstream(part, std::ios::binary) << bytes;
+    }
+    CHECK(contains(message_of<DataError>([&] { CheckpointFile{path}; }), "damaged: the shape of"));
   }
-  CHECK(contains(message_of<DataError>([&] { CheckpointFile{path}; }), "damaged: the shape of"));
 }
 
 TEST_CASE("a checkpoint whose parts are not all there is none, whatever an earlier try has left") {

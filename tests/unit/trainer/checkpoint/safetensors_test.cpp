@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/safetensors.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -67,6 +68,13 @@ TEST_CASE("headers that lie are refused") {
   CHECK(contains(
       error_of(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 8)),
       "do not fit its shape"));
+  for (const char* const shape : {"1", R"({"of":1})", "null"}) {
+    CHECK(contains(error_of(with_header(fmt::format(R"({{"a":{{"dtype":"F32","shape":{},)"
+                                                    R"("data_offsets":[0,4]}}}})",
+                                                    shape),
+                                        4)),
+                   "damaged: shape of a"));
+  }
   CHECK(contains(
       error_of(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8)),
       "begins at 4 where 0 was expected"));

@@ -87,15 +87,52 @@ inline double gelu_tanh_slope_at(double x) {
          (2 * k_step);
 }
 
-/// A product, or a batch of them, against float64, whose sums it misses by a rounding of each step
-/// at most; and of what is rounded to 16 bits by so much of its size.
-inline void check_matmul(Device& device, const Matmul& s) {
+/// A and B of a product, or of a batch of them, and in float64 what they make, product after
+/// product, row after row: whatever its epilogue, it is the same.
+struct Operands {
+  explicit Operands(const Matmul& s);
+
+  std::vector<float> a, b;
+  std::vector<double> sums;
+  std::vector<double> sizes;    ///< Of the steps, |a·b|, summed.
+  std::vector<double> row_sums; ///< Of A's rows, of the first product,
+  std::vector<double> row_sizes;
+};
+
+inline Operands::Operands(const Matmul& s)
+    : sums(s.batch * s.m * s.n), sizes(sums.size()), row_sums(s.m), row_sizes(s.m) {
+  const Matmul one = s.one(0); // For its strides.
+  const std::size_t last = s.batch - 1;
+  a = some_numbers(last * s.a_batch + (s.a_is_turned ? s.k : s.m) * one.a_row, 1);
+  b = some_numbers(last * s.b_batch + (s.b_is_turned ? s.n : s.k) * one.b_row, 2);
+  for (std::size_t i = 0; i < s.batch; ++i) {
+    const float* const of_a = a.data() + i * s.a_batch;
+    const float* const of_b = b.data() + i * s.b_batch;
+    for (std::size_t row = 0; row < s.m; ++row) {
+      double* const sum = sums.data() + (i * s.m + row) * s.n;
+      double* const size = sizes.data() + (i * s.m + row) * s.n;
+      for (std::size_t step = 0; step < s.k; ++step) {
+        const double left = of_a[s.a_is_turned ? step * one.a_row + row : row * one.a_row + step];
+        for (std::size_t column = 0; column < s.n; ++column) {
+          const double product =
+              left * of_b[s.b_is_turned ? column * one.b_row + step : step * one.b_row + column];
+          sum[column] += product;
+          size[column] += std::abs(product);
+        }
+        row_sums[row] += i == 0 ? left : 0;
+        row_sizes[row] += i == 0 ? std::abs(left) : 0;
+      }
+    }
+  }
+}
+
+/// Against float64, whose sums it misses by a rounding of each step at most; and of what is rounded
+/// to 16 bits by so much of its size.
+inline void check_matmul(Device& device, const Matmul& s, const Operands& operands) {
   const bool is_of_halves = s.a.type == DType::bf16 || s.b.type == DType::bf16;
   const double rounding = s.is_rounded || is_of_halves || s.c.type == DType::bf16 ? 0.01 : 0;
   const Matmul one = s.one(0); // For its strides.
   const std::size_t last = s.batch - 1;
-  const auto a = some_numbers(last * s.a_batch + (s.a_is_turned ? s.k : s.m) * one.a_row, 1);
-  const auto b = some_numbers(last * s.b_batch + (s.b_is_turned ? s.n : s.k) * one.b_row, 2);
   const std::size_t size_of_c = last * s.c_batch + s.m * one.c_row;
   std::vector<float> with = some_numbers(size_of_c + s.n, 3);
   for (float& value : with) {
@@ -108,17 +145,13 @@ inline void check_matmul(Device& device, const Matmul& s) {
   for (std::size_t i = 0; i < s.batch * s.m * s.n; ++i) {
     c[i / (s.m * s.n) * s.c_batch + i / s.n % s.m * one.c_row + i % s.n] = before;
   }
-  const Product found = multiply_on(device, s, a, b, with,
+  const Product found = multiply_on(device, s, operands.a, operands.b, with,
                                     {c, has_sums ? std::vector<float>(s.m, before)
                                         : has_u  ? c
                                                  : std::vector<float>{}},
                                     s.m % 2);
   std::vector<bool> is_free(found.c.size(), true);
   const double start = s.accumulate ? 0.25 : 0;
-  const auto a_at = [&](std::size_t i, std::size_t row, std::size_t step) {
-    return double{
-        a[i * s.a_batch + (s.a_is_turned ? step * one.a_row + row : row * one.a_row + step)]};
-  };
   std::size_t wrong = 0;
   const auto check = [&](float value, double exact, double size) {
     const double bound = (std::ldexp(static_cast<double>(s.k + 16), -24) + rounding) * (size + 1);
@@ -127,15 +160,9 @@ inline void check_matmul(Device& device, const Matmul& s) {
   for (std::size_t i = 0; i < s.batch; ++i) {
     for (std::size_t row = 0; row < s.m; ++row) {
       for (std::size_t column = 0; column < s.n; ++column) {
-        double sum = 0;
-        double size = 0;
-        for (std::size_t step = 0; step < s.k; ++step) {
-          const std::size_t of_b =
-              s.b_is_turned ? column * one.b_row + step : step * one.b_row + column;
-          const double product = a_at(i, row, step) * double{b[i * s.b_batch + of_b]};
-          sum += product;
-          size += std::abs(product);
-        }
+        const std::size_t place = (i * s.m + row) * s.n + column;
+        const double sum = operands.sums[place];
+        const double size = operands.sizes[place];
         const std::size_t at = i * s.c_batch + row * one.c_row + column;
         is_free[at] = false;
         const double bias = with[column];
@@ -176,13 +203,7 @@ inline void check_matmul(Device& device, const Matmul& s) {
         check(found.c[at], exact, factor * (size + std::abs(bias)));
       }
       if (has_sums) {
-        double sum = start;
-        double size = 0;
-        for (std::size_t step = 0; step < s.k; ++step) {
-          sum += a_at(i, row, step);
-          size += std::abs(a_at(i, row, step));
-        }
-        check(found.beside[row], sum, size);
+        check(found.beside[row], start + operands.row_sums[row], operands.row_sizes[row]);
       }
     }
   }
@@ -208,8 +229,11 @@ inline void check_matmul(Device& device, const Matmul& s) {
   CHECK(wrong == 0);
 }
 
+inline void check_matmul(Device& device, const Matmul& s) { check_matmul(device, s, Operands(s)); }
+
 /// `s` with each epilogue, and added to what is there.
 inline void check_epilogues(Device& device, Matmul s) {
+  const Operands operands(s);
   for (const Epilogue epilogue : {Epilogue::none, Epilogue::bias, Epilogue::relu_bias,
                                   Epilogue::gelu_bias, Epilogue::gelu_tanh_bias, Epilogue::drelu,
                                   Epilogue::dgelu, Epilogue::dgelu_tanh, Epilogue::bias_gradient}) {
@@ -219,7 +243,7 @@ inline void check_epilogues(Device& device, Matmul s) {
       s.accumulate = accumulate;
       if ((!is_gradient || s.a_is_turned) &&
           (!accumulate || is_gradient || epilogue == Epilogue::none)) {
-        check_matmul(device, s);
+        check_matmul(device, s, operands);
       }
     }
   }
