@@ -1,10 +1,11 @@
-// The leader's part of a meeting (membership.h): who is here, who may go on, and the proposal.
+// The leader's part of a meeting (membership.h): who is present, whether they may continue, and the
+// proposal of a roster.
 #include <algorithm>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "trainer/elastic/membership_ending.h"
+#include "trainer/elastic/meeting_result.h"
 #include "trainer/errors.h"
 #include "trainer/job/rendezvous.h"
 
@@ -13,8 +14,8 @@ namespace {
 
 constexpr double k_ask_seconds = 0.5;            ///< For a listener to answer, and between asking.
 constexpr double k_agree_seconds = 3;            ///< For members to agree to a proposal.
-constexpr double k_leading_slice_seconds = 0.02; ///< Between looks at who has come.
-constexpr double k_leading_reassure_seconds = 0.5; ///< Between signs of life to those that wait.
+constexpr double k_leading_slice_seconds = 0.02; ///< Between checks for new arrivals.
+constexpr double k_leading_keepalive_seconds = 0.5; ///< Between keep-alives to waiting members.
 
 std::string rank_name(std::size_t rank, const Member& member) {
   return fmt::format("rank {} ({})", rank, member.name());
@@ -61,45 +62,46 @@ MemberIds Membership::ids_of(const std::vector<MemberListener::Peer>& present) c
 std::vector<Member> Membership::missing(const std::vector<MemberListener::Peer>& present) const {
   MemberIds known = ids_of(present);
   known.insert(ended_.begin(), ended_.end());
-  return others_of(rosters(present), std::move(known));
+  return unknown_members(rosters(present), std::move(known));
 }
 
-bool Membership::speaks(const std::vector<MemberListener::Peer>& present) const {
+bool Membership::has_quorum(const std::vector<MemberListener::Peer>& present) const {
   const auto all = rosters(present);
   return std::all_of(all.begin(), all.end(), [&, here = ids_of(present)](const Roster* roster) {
-    return speaks_for(*roster, here, witnessed_);
+    return has_quorum_of(*roster, here, witnessed_);
   });
 }
 
-bool Membership::may_go_on(const std::vector<MemberListener::Peer>& present) const {
+bool Membership::may_continue(const std::vector<MemberListener::Peer>& present) const {
   return is_complete_ ||
-         (static_cast<int>(present.size()) + 1 >= limits_.min_workers && speaks(present));
+         (static_cast<int>(present.size()) + 1 >= limits_.min_workers && has_quorum(present));
 }
 
-/// Nobody is left to wait for: of the first roster all have come, of later ones those that live.
-bool Membership::are_all_here(const std::vector<MemberListener::Peer>& present,
-                              const std::vector<Member>& absent) const {
+/// Whether nobody is left to wait for: all ranks of the job at its start, later all members that
+/// are not known to have ended.
+bool Membership::is_everyone_present(const std::vector<MemberListener::Peer>& present,
+                                     const std::vector<Member>& absent) const {
   const auto all = rosters(present);
   const bool is_first =
       std::all_of(all.begin(), all.end(), [](const Roster* roster) { return roster->number == 0; });
   return is_first ? static_cast<int>(present.size()) + 1 >= cluster_.world_size : absent.empty();
 }
 
-Membership::Ending Membership::lead() {
+Membership::MeetingResult Membership::lead() {
   listener_->gather(newest().number);
-  const Deadline patient_until =
-      after_seconds(newest().number == 0 ? options_.rendezvous_timeout : patience());
+  const Deadline wait_until =
+      after_seconds(newest().number == 0 ? options_.rendezvous_timeout : lost_timeout());
   std::vector<MemberListener::Peer> present;
-  Deadline next_reassurance = Clock::now();
+  Deadline next_keepalive = Clock::now();
   Deadline next_ask = Clock::now();
   std::size_t asked = 0;
   WaitNotice notice(options_);
-  const auto send_away = [&](const Address& to) {
+  const auto redirect_all = [&](const Address& to) {
     listener_->follow(newest().number, to);
-    listener_->be_busy(newest().number);
+    listener_->set_busy(newest().number);
     const Lead lead{newest().number, report_.self.id, to};
     for (const auto& peer : present) {
-      peer.tell(MessageKind::moved, bytes_of(lead));
+      peer.send(MessageKind::moved, bytes_of(lead));
     }
   };
   for (;;) {
@@ -110,12 +112,12 @@ Membership::Ending Membership::lead() {
       present.push_back(std::move(peer));
     }
     if (const auto invitation = listener_->invitation(); invitation && newest().number == 0) {
-      send_away(*invitation);
-      return {.kind = Ending::Kind::moved, .to = *invitation};
+      redirect_all(*invitation);
+      return {.kind = MeetingResult::Kind::moved, .to = *invitation};
     }
-    if (Clock::now() >= next_reassurance) {
-      next_reassurance = after_seconds(k_leading_reassure_seconds);
-      MemberListener::reassure(present);
+    if (Clock::now() >= next_keepalive) {
+      next_keepalive = after_seconds(k_leading_keepalive_seconds);
+      MemberListener::send_keepalives(present);
     }
     std::erase_if(present, [](const MemberListener::Peer& peer) { return is_closed(peer.link); });
     for (const auto& peer : present) {
@@ -127,45 +129,44 @@ Membership::Ending Membership::lead() {
                          present.size() + 1, present.empty() ? "is" : "are");
     });
     const std::vector<Member> absent = missing(present);
-    const bool is_complete = are_all_here(present, absent);
+    const bool is_complete = is_everyone_present(present, absent);
     const auto now = Clock::now();
-    // Those that are enough at the time-out begin, and do not fail for it.
-    if ((is_complete || now >= std::min(patient_until, deadline_)) && may_go_on(present)) {
-      if (auto ending = propose(present)) {
-        return std::move(*ending);
+    // At the time-out a job with enough workers starts; it does not fail.
+    if ((is_complete || now >= std::min(wait_until, deadline_)) && may_continue(present)) {
+      if (auto result = propose(present)) {
+        return std::move(*result);
       }
       continue;
     }
     if (now >= deadline_) {
-      const std::string text = complaint(present);
+      const std::string text = timeout_message(present);
       for (const auto& peer : present) {
-        peer.tell(MessageKind::failed, std::as_bytes(std::span(text)));
+        peer.send(MessageKind::failed, std::as_bytes(std::span(text)));
       }
       throw Error(text);
     }
-    // The last of its rosters, which may not go on: what the others did is not known.
-    if (newest().number != 0 && present.empty() && absent.empty() && !speaks(present)) {
-      return {.kind = Ending::Kind::behind};
+    // All others have ended, and may have continued without this member before that.
+    if (newest().number != 0 && present.empty() && absent.empty() && !has_quorum(present)) {
+      return {.kind = MeetingResult::Kind::behind};
     }
     if (is_complete || absent.empty() || Clock::now() < next_ask) {
       continue;
     }
-    // One of them, in turn.
-    if (auto ending = ask(absent[asked++ % absent.size()])) {
-      if (ending->kind == Ending::Kind::moved) {
-        send_away(ending->to);
+    if (auto result = ask(absent[asked++ % absent.size()])) {
+      if (result->kind == MeetingResult::Kind::moved) {
+        redirect_all(result->to);
       }
-      return std::move(*ending);
+      return std::move(*result);
     }
     if (asked % absent.size() == 0) {
-      // Soon enough to see the end of one that had answered.
-      next_ask = after_seconds(std::min(k_ask_seconds, patience() / 4));
+      // Often enough that a member that answered and then ended is seen to end.
+      next_ask = after_seconds(std::min(k_ask_seconds, lost_timeout() / 4));
     }
   }
 }
 
-/// How a missing member stands: it may have ended, or lead itself.
-std::optional<Membership::Ending> Membership::ask(const Member& member) {
+/// Asks a missing member for its state: it may have ended, or lead a roster of its own.
+std::optional<Membership::MeetingResult> Membership::ask(const Member& member) {
   try {
     const Fd link = dial_authenticated(
         member.address, cluster_.job_token,
@@ -173,43 +174,44 @@ std::optional<Membership::Ending> Membership::ask(const Member& member) {
         after_seconds(k_ask_seconds));
     send_message(link, MessageKind::ask, {}, after_seconds(k_ask_seconds));
     const Message reply = receive_message(link, after_seconds(k_ask_seconds));
-    if (reply.what == MessageKind::over) {
-      return Ending{.kind = Ending::Kind::over};
+    if (reply.kind == MessageKind::over) {
+      return MeetingResult{.kind = MeetingResult::Kind::over};
     }
     const Lead lead = read_lead(reply);
     if (lead.id != member.id) {
-      note_ended(member); // Its port is another's by now.
+      on_ended(member); // Another process has its port now.
       return std::nullopt;
     }
-    if (reply.what != MessageKind::leading && lead.number <= newest().number) {
-      seen_[member.id] = Clock::now(); // It has yet to begin to wait for this one.
+    if (reply.kind != MessageKind::leading && lead.number <= newest().number) {
+      seen_[member.id] = Clock::now(); // It has not begun its meeting yet.
     }
-    if (reply.what == MessageKind::moved && lead.number > newest().number) {
-      return Ending{.kind = Ending::Kind::moved, .to = lead.leader};
+    if (reply.kind == MessageKind::moved && lead.number > newest().number) {
+      return MeetingResult{.kind = MeetingResult::Kind::moved, .to = lead.leader};
     }
-    if (reply.what == MessageKind::leading &&
+    if (reply.kind == MessageKind::leading &&
         (lead.number > newest().number ||
          (lead.number == newest().number && precedes(newest(), member, report_.self)))) {
-      return Ending{.kind = Ending::Kind::moved, .to = member.address};
+      return MeetingResult{.kind = MeetingResult::Kind::moved, .to = member.address};
     }
   } catch (const NobodyListensError& error) {
     why_ = fmt::format("{}: {}", member.address.text(), error.what());
-    note_refused(member);
+    on_refused(member);
   } catch (const Error& error) {
     why_ = fmt::format("{}: {}", member.address.text(), error.what());
   }
   return std::nullopt;
 }
 
-/// None where not all agreed: those that did not are gone from `present`.
-std::optional<Membership::Ending> Membership::propose(std::vector<MemberListener::Peer>& present) {
+/// Empty where a member did not agree; such members are removed from `present`.
+std::optional<Membership::MeetingResult>
+Membership::propose(std::vector<MemberListener::Peer>& present) {
   const auto all = rosters(present);
   const Roster base = *all.front();
   Proposal proposal;
   for (const Roster* roster : all) {
     proposal.roster.number = std::max(proposal.roster.number, roster->number + 1);
   }
-  // This member first, then those of the last roster in its order, then newcomers.
+  // This member first, then the last roster's in their order, then newcomers.
   const auto place = [&](const MemberListener::Peer& peer) {
     const auto in_base =
         std::find_if(base.members.begin(), base.members.end(),
@@ -254,7 +256,7 @@ std::optional<Membership::Ending> Membership::propose(std::vector<MemberListener
   for (std::size_t i = 0; i < taken; ++i) {
     try {
       agrees[i] =
-          agrees[i] && receive_message(present[i].link, deadline).what == MessageKind::agree;
+          agrees[i] && receive_message(present[i].link, deadline).kind == MessageKind::agree;
     } catch (const LinkError& error) {
       why_ = error.what();
       agrees[i] = false;
@@ -270,30 +272,30 @@ std::optional<Membership::Ending> Membership::propose(std::vector<MemberListener
   }
 
   contact_->heard.store(Clock::now());
-  Ending ending{.kind = Ending::Kind::formed, .proposal = proposal};
-  ending.links.emplace_back(); // Its own place.
+  MeetingResult result{.kind = MeetingResult::Kind::formed, .proposal = proposal};
+  result.links.emplace_back(); // The leader's own place.
   for (std::size_t i = 0; i < taken; ++i) {
-    present[i].tell(MessageKind::formed, {},
-                    k_call_seconds); // If it has gone, connecting shows it.
-    ending.links.push_back(std::move(present[i].link));
+    present[i].send(MessageKind::formed, {},
+                    k_call_seconds); // A member that has gone is found by connecting.
+    result.links.push_back(std::move(present[i].link));
   }
   present.erase(present.begin(), present.begin() + static_cast<std::ptrdiff_t>(taken));
   listener_->give_back(std::move(present));
   for (std::size_t i = 0; i < base.members.size(); ++i) {
     if (proposal.roster.find(base.members[i].id) == nullptr) {
-      ending.lost.push_back(rank_name(i, base.members[i]));
+      result.lost.push_back(rank_name(i, base.members[i]));
     }
   }
   for (std::size_t i = 0; i < proposal.roster.members.size(); ++i) {
     const Member& member = proposal.roster.members[i];
     if (base.number > 0 && base.find(member.id) == nullptr) {
-      ending.joined.push_back(rank_name(i, member));
+      result.joined.push_back(rank_name(i, member));
     }
   }
-  return ending;
+  return result;
 }
 
-std::string Membership::complaint(const std::vector<MemberListener::Peer>& present) {
+std::string Membership::timeout_message(const std::vector<MemberListener::Peer>& present) {
   const std::size_t here = present.size() + 1;
   std::string text =
       fmt::format("waited {:g} s at {}:{} with {} worker{}", options_.rendezvous_timeout,

@@ -12,11 +12,11 @@ namespace {
 constexpr std::uint64_t k_longest_message = 64 << 20;
 constexpr double k_slice_seconds = 0.05;
 constexpr double k_message_seconds = 1;
-constexpr double k_reassure_seconds = 0.5;
+constexpr double k_keepalive_seconds = 0.5;
 constexpr double k_master_seconds = 1;
 constexpr double k_master_answer_seconds = 0.3;
 
-/// An address of this side's own machine, as the other side of `link` reaches it.
+/// `address`, which is of this machine, as the peer of `link` reaches it.
 Address as_seen_over(const Fd& link, Address address) {
   const Address here = local_address(link);
   if (address.is_loopback() && !here.is_loopback()) {
@@ -29,9 +29,9 @@ Address as_seen_over(const Fd& link, Address address) {
 
 } // namespace
 
-void send_message(const Fd& link, MessageKind what, std::span<const std::byte> body,
+void send_message(const Fd& link, MessageKind kind, std::span<const std::byte> body,
                   Deadline deadline) {
-  send_frame(link, static_cast<std::uint32_t>(what), body, deadline);
+  send_frame(link, static_cast<std::uint32_t>(kind), body, deadline);
 }
 
 Message receive_message(const Fd& link, Deadline deadline) {
@@ -51,19 +51,19 @@ Lead read_lead(const Message& message) {
   return lead;
 }
 
-bool MemberListener::Peer::tell(MessageKind what, std::span<const std::byte> body,
+bool MemberListener::Peer::send(MessageKind kind, std::span<const std::byte> body,
                                 double seconds) const {
   try {
-    send_message(link, what, body, after_seconds(seconds));
+    send_message(link, kind, body, after_seconds(seconds));
     return true;
   } catch (const LinkError&) {
     return false;
   }
 }
 
-void MemberListener::reassure(std::vector<Peer>& peers) {
+void MemberListener::send_keepalives(std::vector<Peer>& peers) {
   std::erase_if(peers, [](const Peer& peer) {
-    return !peer.tell(MessageKind::waiting) || is_closed(peer.link);
+    return !peer.send(MessageKind::waiting) || is_closed(peer.link);
   });
 }
 
@@ -84,7 +84,7 @@ MemberListener::~MemberListener() {
   thread_.join();
 }
 
-void MemberListener::be_busy(std::uint64_t number) { enter(State::busy, number); }
+void MemberListener::set_busy(std::uint64_t number) { enter(State::busy, number); }
 
 void MemberListener::gather(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
@@ -99,7 +99,7 @@ void MemberListener::follow(std::uint64_t number, const Address& leader) {
   change(State::following, number, leader);
 }
 
-void MemberListener::be_over() { change(State::over, 0, {}); }
+void MemberListener::set_over() { change(State::over, 0, {}); }
 
 void MemberListener::enter(State state, std::uint64_t number) {
   const std::lock_guard lock(mutex_);
@@ -108,17 +108,17 @@ void MemberListener::enter(State state, std::uint64_t number) {
 }
 
 void MemberListener::change(State state, std::uint64_t number, const Address& leader) {
-  std::vector<Peer> turned_away;
+  std::vector<Peer> redirected;
   {
     const std::lock_guard lock(mutex_);
     state_ = state;
     number_ = number;
     leader_ = leader;
-    turned_away.swap(peers_);
+    redirected.swap(peers_);
   }
   const Lead lead{number, id_, leader};
-  for (const Peer& peer : turned_away) {
-    peer.tell(state == State::over ? MessageKind::over : MessageKind::moved, bytes_of(lead),
+  for (const Peer& peer : redirected) {
+    peer.send(state == State::over ? MessageKind::over : MessageKind::moved, bytes_of(lead),
               k_message_seconds);
   }
 }
@@ -155,7 +155,7 @@ std::optional<Address> MemberListener::invitation() {
 
 void MemberListener::run(Acceptor acceptor) {
   Deadline next_look = Clock::now();
-  Deadline next_reassurance = Clock::now();
+  Deadline next_keepalive = Clock::now();
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
@@ -172,16 +172,16 @@ void MemberListener::run(Acceptor acceptor) {
         answer(std::move(arrival->link));
       }
     } catch (const Error&) {
-      // Whoever it was comes again, or does not.
+      // The caller retries, or gives up.
     }
-    if (Clock::now() >= next_reassurance) {
-      next_reassurance = after_seconds(k_reassure_seconds);
+    if (Clock::now() >= next_keepalive) {
+      next_keepalive = after_seconds(k_keepalive_seconds);
       const std::lock_guard lock(mutex_);
-      reassure(peers_);
+      send_keepalives(peers_);
     }
     if (Clock::now() >= next_look) {
       next_look = after_seconds(k_master_seconds);
-      look_after_master(acceptor);
+      hold_master_address(acceptor);
     }
   }
 }
@@ -190,14 +190,14 @@ void MemberListener::answer(Fd link) {
   const Message message = receive_message(link, after_seconds(k_message_seconds));
   const Deadline deadline = after_seconds(k_message_seconds);
   MemberReport report;
-  if (message.what == MessageKind::join) {
+  if (message.kind == MessageKind::join) {
     report = read_report(message.body);
-    Address from = remote_address(link); // What it is reached at, whatever it listens at.
+    Address from = remote_address(link); // Where others reach it, which its own view need not be.
     from.set_port(report.self.address.port());
     report.self.address = from;
   }
   const std::lock_guard lock(mutex_);
-  if (message.what == MessageKind::invite) {
+  if (message.kind == MessageKind::invite) {
     if (state_ == State::forming) {
       invitation_ = read_lead(message).leader;
       has_peer_.notify_one();
@@ -205,40 +205,40 @@ void MemberListener::answer(Fd link) {
     return;
   }
   Lead lead{number_, id_, {}};
-  auto what = MessageKind::busy;
+  auto kind = MessageKind::busy;
   switch (state_) {
   case State::busy:
     break;
   case State::forming:
-    what = MessageKind::forming;
+    kind = MessageKind::forming;
     break;
   case State::gathering:
-    what = MessageKind::leading;
+    kind = MessageKind::leading;
     break;
   case State::leading:
-    what = MessageKind::moved;
+    kind = MessageKind::moved;
     lead.leader = local_address(link);
     lead.leader.set_port(own_.port());
     break;
   case State::following:
-    what = MessageKind::moved;
+    kind = MessageKind::moved;
     lead.leader = as_seen_over(link, leader_);
     break;
   case State::over:
-    what = MessageKind::over;
+    kind = MessageKind::over;
     break;
   }
   const bool let_in =
-      message.what == MessageKind::join &&
+      message.kind == MessageKind::join &&
       (state_ == State::forming || state_ == State::gathering || state_ == State::leading);
-  send_message(link, let_in ? MessageKind::accepted : what, bytes_of(lead), deadline);
+  send_message(link, let_in ? MessageKind::accepted : kind, bytes_of(lead), deadline);
   if (let_in) {
     peers_.push_back({std::move(link), std::move(report)});
     has_peer_.notify_one();
   }
 }
 
-void MemberListener::look_after_master(Acceptor& acceptor) {
+void MemberListener::hold_master_address(Acceptor& acceptor) {
   const auto led = [this]() -> std::optional<std::uint64_t> {
     const std::lock_guard lock(mutex_);
     const bool is_led = state_ == State::gathering || state_ == State::leading;
@@ -255,7 +255,7 @@ void MemberListener::look_after_master(Acceptor& acceptor) {
       at_master_ = true;
       return;
     } catch (const LinkError&) {
-      // It is another machine's, or a member holds it.
+      // The address is another machine's, or in use by a member.
     }
     try {
       const auto call = [&] {
@@ -265,7 +265,7 @@ void MemberListener::look_after_master(Acceptor& acceptor) {
       const Fd link = call();
       send_message(link, MessageKind::ask, {}, after_seconds(k_master_answer_seconds));
       const Message reply = receive_message(link, after_seconds(k_master_answer_seconds));
-      if (reply.what == MessageKind::forming) {
+      if (reply.kind == MessageKind::forming) {
         const Fd second = call();
         Lead lead{*number, id_, local_address(second)};
         lead.leader.set_port(own_.port());
@@ -274,7 +274,7 @@ void MemberListener::look_after_master(Acceptor& acceptor) {
       }
       return;
     } catch (const Error&) {
-      continue; // Nobody is there: in a second again.
+      continue; // Nobody listens there: tried again in a second.
     }
   }
 }

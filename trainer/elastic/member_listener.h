@@ -1,24 +1,24 @@
-// Where an elastic member can be reached, from its start to its end: a thread that listens at an
-// address of the member's own, and tells whoever comes, after the handshake, how things stand.
+// The listener of an elastic member, from its start to its end: a thread that accepts connections
+// at an address of the member's own and, after the handshake, answers with the member's state.
 //
 //   caller -> listener   join REPORT       let me in
-//                        ask                 how do you stand?
-//                        invite ADDRESS      the job is led elsewhere: come there
-//   listener -> caller   accepted            stay on this connection: a proposal follows
+//                        ask                 what is your state?
+//                        invite ADDRESS      the job is led there: join it
+//   listener -> caller   accepted            a proposal follows on this connection
 //                        moved NUMBER ADDR   roster NUMBER is led there
-//                        busy NUMBER         alive, and not to be joined just now
+//                        busy NUMBER         alive, but cannot be joined now
 //                        forming             gathers the job's first roster
 //                        leading NUMBER      gathers members of roster NUMBER
 //                        over                the job is done
 //
 // A leader's proposal, over the connection that it accepted:
 //   leader -> member   propose PROPOSAL; member -> leader  agree; leader -> member  formed
-//   leader -> member   waiting (it is alive) · moved · over · failed TEXT
+//   leader -> member   waiting (a keep-alive) · moved · over · failed TEXT
 //
-// Connections that were accepted wait here until the leader takes them; the listener tells them now
-// and then that it is alive. The master address leads newcomers to the job: the leader listens
-// there too where the address is its own and free; else it looks there once a second, and invites a
-// rank 0 that was restarted and gathers a job of its own.
+// The listener keeps accepted connections until the leader takes them, and sends them keep-alives.
+// Newcomers look for the job at the master address: the leader listens there too where the address
+// is of its machine and free; else it connects to it once a second, and invites a restarted rank 0
+// that forms a job of its own there.
 #pragma once
 
 #include <atomic>
@@ -54,20 +54,20 @@ enum class MessageKind : std::uint32_t {
 };
 
 struct Message {
-  MessageKind what = MessageKind::busy;
+  MessageKind kind = MessageKind::busy;
   std::vector<std::byte> body;
 };
 
-/// What busy, moved, leading and invite say.
+/// The body of busy, moved, leading and invite.
 struct Lead {
   std::uint64_t number = 0; ///< Of the roster.
-  std::uint64_t id = 0;     ///< Of whoever says it.
+  std::uint64_t id = 0;     ///< Of the sender.
   Address leader;           ///< Of moved and invite.
 };
 
-void send_message(const Fd& link, MessageKind what, std::span<const std::byte> body,
+void send_message(const Fd& link, MessageKind kind, std::span<const std::byte> body,
                   Deadline deadline);
-/// Throws LinkError, also where what comes is longer than any message.
+/// Throws LinkError, also for a frame longer than any message.
 Message receive_message(const Fd& link, Deadline deadline);
 /// Throws LinkError.
 Lead read_lead(const Message& message);
@@ -78,11 +78,11 @@ class MemberListener {
     Fd link;
     MemberReport report;
 
-    /// False where it has gone, or does not read for `seconds`.
-    bool tell(MessageKind what, std::span<const std::byte> body = {}, double seconds = 0) const;
+    /// False where the connection is closed, or takes no data for `seconds`.
+    bool send(MessageKind kind, std::span<const std::byte> body = {}, double seconds = 0) const;
   };
-  /// Tells them that they are waited with, and forgets those that have gone.
-  static void reassure(std::vector<Peer>& peers);
+  /// Also removes those whose connection is closed.
+  static void send_keepalives(std::vector<Peer>& peers);
 
   /// `master`: where the job's first leader listens, all addresses of it.
   MemberListener(Fd listener, std::string token, std::uint64_t id, std::vector<Address> master);
@@ -90,23 +90,24 @@ class MemberListener {
   MemberListener(const MemberListener&) = delete;
   MemberListener& operator=(const MemberListener&) = delete;
 
-  /// The ways it may stand. Whoever waits is told where that is no longer here.
-  void be_busy(std::uint64_t number);
+  /// The states. follow() and set_over() tell waiting peers to go elsewhere.
+  void set_busy(std::uint64_t number);
   void gather(std::uint64_t number); ///< 0: for the first roster.
   void lead(std::uint64_t number);
   void follow(std::uint64_t number, const Address& leader);
-  void be_over();
+  void set_over();
 
   /// Listens here as well.
   void add_listener(Fd listener);
 
-  /// Who has come since, for at most so long. Only while this member leads or gathers.
+  /// Peers accepted since the last call; waits at most so long for one. Only while this member
+  /// leads or gathers.
   std::vector<Peer> take_peers(double seconds);
   bool has_peers();
-  /// They wait here again.
+  /// Keeps them for the next take_peers().
   void give_back(std::vector<Peer> peers);
 
-  /// Where an invitation asked this member to come.
+  /// The leader's address in an `invite` that was received.
   std::optional<Address> invitation();
 
  private:
@@ -116,7 +117,7 @@ class MemberListener {
   void answer(Fd link);
   void enter(State state, std::uint64_t number);
   void change(State state, std::uint64_t number, const Address& leader);
-  void look_after_master(Acceptor& acceptor);
+  void hold_master_address(Acceptor& acceptor);
 
   std::string token_;
   std::uint64_t id_;

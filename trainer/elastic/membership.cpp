@@ -10,7 +10,7 @@
 #include "submit/errors.h"
 #include "trainer/collectives/connect.h"
 #include "trainer/collectives/single_rank.h"
-#include "trainer/elastic/membership_ending.h"
+#include "trainer/elastic/meeting_result.h"
 #include "trainer/entropy.h"
 #include "trainer/errors.h"
 #include "trainer/job/rendezvous.h"
@@ -18,7 +18,7 @@
 namespace trainer {
 namespace {
 
-constexpr double k_retry_seconds = 0.05; ///< Before a busy member is asked again.
+constexpr double k_retry_seconds = 0.05; ///< Before a busy member is called again.
 constexpr double k_set_up_seconds = 2;   ///< On top of a peer time-out, for connecting all.
 constexpr double k_bind_seconds = 5;
 
@@ -71,12 +71,12 @@ Membership::Membership(const Cluster& cluster, const CommOptions& options,
 
 Membership::~Membership() = default;
 
-Epoch Membership::meet(const Holding& holding) {
+Generation Membership::meet(const MemberState& state) {
   deadline_ = after_seconds(options_.rendezvous_timeout);
-  report_.state_number = holding.number;
-  report_.step = holding.step;
-  is_complete_ = holding.is_complete;
-  listener_->be_busy(newest().number);
+  report_.state_number = state.number;
+  report_.step = state.step;
+  is_complete_ = state.is_complete;
+  listener_->set_busy(newest().number);
   for (const int rank : contact_->take_closed()) {
     if (static_cast<std::size_t>(rank) < report_.formed.members.size()) {
       closed_.insert(report_.formed.members[static_cast<std::size_t>(rank)].id);
@@ -88,20 +88,20 @@ Epoch Membership::meet(const Holding& holding) {
       return fmt::format("the other workers at {}:{} ({})", cluster_.master_addr,
                          cluster_.master_port, why_);
     });
-    Ending ending = look_around();
-    if (ending.kind == Ending::Kind::moved) {
-      ending = join(ending.to);
+    MeetingResult result = find_leader();
+    if (result.kind == MeetingResult::Kind::moved) {
+      result = join(result.to);
     }
-    if (ending.kind == Ending::Kind::formed) {
-      return enter(std::move(ending));
+    if (result.kind == MeetingResult::Kind::formed) {
+      return enter(std::move(result));
     }
-    if (ending.kind == Ending::Kind::over || ending.kind == Ending::Kind::behind) {
-      Epoch epoch;
-      epoch.is_left_behind = ending.kind == Ending::Kind::behind;
-      return epoch;
+    if (result.kind == MeetingResult::Kind::over || result.kind == MeetingResult::Kind::behind) {
+      Generation generation;
+      generation.is_left_behind = result.kind == MeetingResult::Kind::behind;
+      return generation;
     }
     if (Clock::now() >= deadline_) {
-      throw Error(complaint({}));
+      throw Error(timeout_message({}));
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(k_retry_seconds));
   }
@@ -120,8 +120,8 @@ const Roster& Membership::newest() const {
   return *newest;
 }
 
-/// One round: whoever should lead is found, or this member leads.
-Membership::Ending Membership::look_around() {
+/// One round: joins the member that should lead, or leads.
+Membership::MeetingResult Membership::find_leader() {
   const Roster roster = newest();
   if (roster.number == 0) {
     if (cluster_.rank == 0 && !at_master_) {
@@ -129,7 +129,7 @@ Membership::Ending Membership::look_around() {
         listener_->add_listener(listen_for_ranks(cluster_, deadline_, k_retry_seconds));
         at_master_ = true;
       } catch (const ClusterError&) {
-        // A member may have taken the place: it answers.
+        // A member may listen there already; it will answer.
         if (Clock::now() >=
             deadline_ - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
                             options_.rendezvous_timeout - k_bind_seconds))) {
@@ -140,14 +140,14 @@ Membership::Ending Membership::look_around() {
     if (cluster_.rank == 0 && at_master_) {
       return lead();
     }
-    Ending ending;
+    MeetingResult result;
     for (const Address& master : master_) {
-      ending = join(master);
-      if (ending.kind != Ending::Kind::silent) {
+      result = join(master);
+      if (result.kind != MeetingResult::Kind::silent) {
         break;
       }
     }
-    return ending;
+    return result;
   }
   for (const Member& member : roster.members) {
     if (member.id == report_.self.id) {
@@ -156,34 +156,34 @@ Membership::Ending Membership::look_around() {
     if (ended_.contains(member.id)) {
       continue;
     }
-    Ending ending = join(member.address);
-    if (ending.kind != Ending::Kind::silent) {
-      return ending;
+    MeetingResult result = join(member.address);
+    if (result.kind != MeetingResult::Kind::silent) {
+      return result;
     }
   }
   return {};
 }
 
-/// Its address answered that nobody listens there: its machine, or a firewall between. That
-/// of this machine's own can only be the first, and so is that of one whose connection was closed.
-void Membership::note_refused(const Member& member) {
+/// The connection was refused: by the member's machine, or by a firewall. It was the machine where
+/// the address is of this machine, or where the member's connection was closed besides.
+void Membership::on_refused(const Member& member) {
   if (closed_.contains(member.id) || is_of_this_machine(member.address)) {
-    note_ended(member);
+    on_ended(member);
   }
 }
 
-/// Nobody listens there any more.
-void Membership::note_ended(const Member& member) {
+/// Nobody listens at its address any more.
+void Membership::on_ended(const Member& member) {
   ended_.insert(member.id);
   const auto seen = seen_.find(member.id);
   const Clock::time_point last =
       std::max(contact_->heard.load(), seen == seen_.end() ? Clock::time_point() : seen->second);
-  if (std::chrono::duration<double>(Clock::now() - last).count() < patience()) {
+  if (std::chrono::duration<double>(Clock::now() - last).count() < lost_timeout()) {
     witnessed_.insert(member.id);
   }
 }
 
-Membership::Ending Membership::join(const Address& address) {
+Membership::MeetingResult Membership::join(const Address& address) {
   const auto of_address = [&](const auto& action) {
     for (const Member& member : newest().members) {
       if (member.address.text() == address.text()) {
@@ -198,21 +198,22 @@ Membership::Ending Membership::join(const Address& address) {
         after_seconds(k_call_seconds));
     send_message(link, MessageKind::join, to_bytes(report_), after_seconds(k_call_seconds));
     const Message reply = receive_message(link, after_seconds(k_call_seconds));
-    switch (reply.what) {
+    switch (reply.kind) {
     case MessageKind::accepted:
-      return stay(std::move(link),
-                  [&] { of_address([&](const Member& m) { seen_[m.id] = Clock::now(); }); });
+      return await_proposal(std::move(link), [&] {
+        of_address([&](const Member& m) { seen_[m.id] = Clock::now(); });
+      });
     case MessageKind::moved: {
       const Lead lead = read_lead(reply);
-      // One that leads no newer roster than is known here has yet to find out that it is over.
-      return {.kind =
-                  lead.number > report_.formed.number ? Ending::Kind::moved : Ending::Kind::busy,
+      // A leader of an older roster has not noticed yet that the roster has ended.
+      return {.kind = lead.number > report_.formed.number ? MeetingResult::Kind::moved
+                                                          : MeetingResult::Kind::busy,
               .to = lead.leader};
     }
     case MessageKind::over:
-      return {.kind = Ending::Kind::over};
+      return {.kind = MeetingResult::Kind::over};
     default:
-      return {.kind = Ending::Kind::busy};
+      return {.kind = MeetingResult::Kind::busy};
     }
   } catch (const RefusedError& error) {
     throw ClusterError(fmt::format("rank {} was refused: {}; give all ranks of an elastic job the "
@@ -221,19 +222,20 @@ Membership::Ending Membership::join(const Address& address) {
   } catch (const LinkError& error) {
     why_ = fmt::format("{}: {}", address.text(), error.what());
     if (dynamic_cast<const NobodyListensError*>(&error) != nullptr) {
-      of_address([&](const Member& member) { note_refused(member); });
+      of_address([&](const Member& member) { on_refused(member); });
     }
-    return {.kind = Ending::Kind::silent};
+    return {.kind = MeetingResult::Kind::silent};
   }
 }
 
-/// With a leader that has let this member in, until it says what is.
-Membership::Ending Membership::stay(Fd link, const std::function<void()>& on_message) {
+/// Waits, accepted by a leader, for its proposal and for what comes of it.
+Membership::MeetingResult Membership::await_proposal(Fd link,
+                                                     const std::function<void()>& on_message) {
   std::optional<Proposal> agreed;
   for (;;) {
     const Message message = receive_message(link, after_seconds(options_.peer_timeout));
     on_message();
-    switch (message.what) {
+    switch (message.kind) {
     case MessageKind::waiting:
       break;
     case MessageKind::propose: {
@@ -241,9 +243,9 @@ Membership::Ending Membership::stay(Fd link, const std::function<void()>& on_mes
       if (proposal.roster.number <= newest().number ||
           proposal.roster.find(report_.self.id) == nullptr ||
           report_.attempts.size() >= k_most_attempts) {
-        return {.kind = Ending::Kind::busy};
+        return {.kind = MeetingResult::Kind::busy};
       }
-      // What is loopback to the leader is the leader's machine to others.
+      // A loopback address of the leader's is on the leader's machine.
       const Address leader = remote_address(link);
       for (Member& member : proposal.roster.members) {
         if (&member == &proposal.roster.members.front() || member.address.is_loopback()) {
@@ -258,28 +260,28 @@ Membership::Ending Membership::stay(Fd link, const std::function<void()>& on_mes
     }
     case MessageKind::formed: {
       if (!agreed) {
-        return {.kind = Ending::Kind::busy};
+        return {.kind = MeetingResult::Kind::busy};
       }
-      Ending ending{.kind = Ending::Kind::formed, .proposal = std::move(*agreed)};
-      ending.links.push_back(std::move(link));
-      return ending;
+      MeetingResult result{.kind = MeetingResult::Kind::formed, .proposal = std::move(*agreed)};
+      result.links.push_back(std::move(link));
+      return result;
     }
     case MessageKind::moved:
-      return {.kind = Ending::Kind::moved, .to = read_lead(message).leader};
+      return {.kind = MeetingResult::Kind::moved, .to = read_lead(message).leader};
     case MessageKind::over:
-      return {.kind = Ending::Kind::over};
+      return {.kind = MeetingResult::Kind::over};
     case MessageKind::failed:
       throw Error(dtrain::printable({reinterpret_cast<const char*>(message.body.data()),
                                      std::min<std::size_t>(message.body.size(), 400)}));
     default:
-      return {.kind = Ending::Kind::busy};
+      return {.kind = MeetingResult::Kind::busy};
     }
   }
 }
 
-/// The roster stands: connects its ranks.
-Epoch Membership::enter(Ending ending) {
-  report_.formed = ending.proposal.roster;
+/// Connects the ranks of the roster that was formed.
+Generation Membership::enter(MeetingResult result) {
+  report_.formed = result.proposal.roster;
   report_.attempts.clear();
   const auto& members = report_.formed.members;
   std::vector<Introduction> who;
@@ -294,20 +296,20 @@ Epoch Membership::enter(Ending ending) {
   } else {
     listener_->follow(report_.formed.number, members.front().address);
   }
-  Epoch epoch;
-  epoch.number = report_.formed.number;
-  epoch.source = ending.proposal.source;
-  epoch.step = ending.proposal.step;
-  epoch.lost = std::move(ending.lost);
-  epoch.joined = std::move(ending.joined);
+  Generation generation;
+  generation.number = report_.formed.number;
+  generation.source = result.proposal.source;
+  generation.step = result.proposal.step;
+  generation.lost = std::move(result.lost);
+  generation.joined = std::move(result.joined);
   if (members.size() == 1) {
-    epoch.communicator = make_single_rank();
+    generation.communicator = make_single_rank();
   } else {
-    epoch.communicator = connect_ranks(Star(rank, std::move(who), std::move(ending.links),
-                                            options_.peer_timeout + k_set_up_seconds),
-                                       cluster_.job_token, options_);
+    generation.communicator = connect_ranks(Star(rank, std::move(who), std::move(result.links),
+                                                 options_.peer_timeout + k_set_up_seconds),
+                                            cluster_.job_token, options_);
   }
-  return epoch;
+  return generation;
 }
 
 } // namespace trainer

@@ -9,7 +9,7 @@ namespace trainer {
 namespace {
 
 constexpr std::uint32_t k_most_members = 4096;
-constexpr std::uint32_t k_most_told_attempts = 64;
+constexpr std::uint32_t k_most_attempts_read = 64;
 
 class Writer {
  public:
@@ -88,7 +88,7 @@ const Member* Roster::find(std::uint64_t id) const {
   return found == members.end() ? nullptr : &*found;
 }
 
-bool speaks_for(const Roster& roster, const MemberIds& present, const MemberIds& ended) {
+bool has_quorum_of(const Roster& roster, const MemberIds& present, const MemberIds& ended) {
   std::size_t here = 0;
   std::size_t unknown = 0;
   for (const Member& member : roster.members) {
@@ -103,7 +103,7 @@ bool speaks_for(const Roster& roster, const MemberIds& present, const MemberIds&
          (2 * here == size && present.contains(roster.members.front().id));
 }
 
-std::vector<Member> others_of(std::span<const Roster* const> rosters, MemberIds known) {
+std::vector<Member> unknown_members(std::span<const Roster* const> rosters, MemberIds known) {
   std::vector<Member> others;
   for (const Roster* roster : rosters) {
     for (const Member& member : roster->members) {
@@ -145,7 +145,7 @@ MemberReport read_report(std::span<const std::byte> bytes) {
   report.state_number = reader.get<std::uint64_t>();
   report.step = reader.get<std::int64_t>();
   report.formed = reader.roster();
-  for (auto left = reader.count(k_most_told_attempts); left > 0; --left) {
+  for (auto left = reader.count(k_most_attempts_read); left > 0; --left) {
     report.attempts.push_back(reader.roster());
   }
   return report;

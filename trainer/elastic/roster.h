@@ -1,31 +1,30 @@
-// Who belongs together: the members of an elastic job, and who of them may go on without the rest.
+// The members of an elastic job, and which of them may continue without the rest.
 //
 //   member   one process from its start to its end; a restarted rank is another member
-//   roster   the members of one epoch in rank order, under a number greater than any before it
-//   formed   a roster that all its members have agreed to and that its leader has said is theirs
-//   attempt  one that a member has agreed to, and then heard no more of
+//   roster   the members of one generation in rank order, under a number greater than any before
+//   formed   a roster that all its members have agreed to and that its leader has confirmed
+//   attempt  one that a member has agreed to, and that was not confirmed to it
 //
 // Split brain. Members that were cut off from one another must not train on as two jobs. A group
-// may form the next roster only where it speaks for the newest formed roster that any of it knows,
-// and for every attempt any of it knows that is newer. It speaks for a roster
+// may form the next roster only where it has a quorum of the newest formed roster that any of its
+// members knows, and of every newer attempt that any of them knows. It has a quorum of a roster
 //
 //   - with more than half of its members;
 //   - with exactly half, the first of them included;
-//   - with any at all, where every other one was seen to end: its machine answers that nobody
-//     listens at its address, and a member listens there as long as it lives; a firewall can answer
-//     so too, and is believed only of this machine's own addresses, or where the member's machine
-//     has closed its connection besides; and this so soon after the last contact with it that it
-//     cannot have gone on without this group, which it would have waited for. A member that was
-//     stopped, and finds the others gone as it wakes, does not know what they have done meanwhile,
-//     and leaves it at that.
+//   - with any member at all, where every other one was seen to end. A member listens as long as it
+//     lives, so it has ended where its machine refuses connections to its address. A firewall can
+//     refuse them too, so this counts only for addresses of this machine, or where the member's
+//     machine has closed its connection besides; and only so soon after the last contact that the
+//     member cannot have continued without this group, for which it would have waited. A member
+//     that was stopped, and finds the others gone, does not know what they did meanwhile, and
+//     stops.
 //
-// Two groups that each hold a majority of one roster share a member, and that one has agreed to the
-// earlier of the two new rosters, so the later one's leader knows of it and needs its majority as
-// well: this is dynamic voting with ambiguous attempts (Yeger-Lotem, Keidar and Dolev, "Dynamic
-// voting for consistent primary components", PODC 1997). With --min-workers above half of the
-// workers no group needs the third rule. What the third rule leaves open takes three faults at
-// once: members are cut off, the others form a roster with a newcomer, and of that one all but
-// the newcomer end.
+// Two groups with a majority of one roster each share a member. It has agreed to the earlier of the
+// two new rosters, so the later one's leader knows of that and needs a majority of it as well: this
+// is dynamic voting with ambiguous attempts (Yeger-Lotem, Keidar and Dolev, "Dynamic voting for
+// consistent primary components", PODC 1997). With --min-workers above half of the workers no group
+// needs the third rule. The third rule fails only on three faults at once: members are cut off, the
+// others form a roster with a newcomer, and all of that roster but the newcomer end.
 #pragma once
 
 #include <array>
@@ -58,31 +57,30 @@ struct Roster {
 
 using MemberIds = std::set<std::uint64_t>;
 
-/// Whether `present` speaks for `roster`, of which `ended` are known to have ended.
-bool speaks_for(const Roster& roster, const MemberIds& present, const MemberIds& ended);
+/// Whether `present` is a quorum of `roster`, of which `ended` are known to have ended.
+bool has_quorum_of(const Roster& roster, const MemberIds& present, const MemberIds& ended);
 
-/// Members of any of the rosters that are not `known`, each once. Whoever is to speak for all of
-/// them has to find out how these stand: one may be in an older roster alone.
-std::vector<Member> others_of(std::span<const Roster* const> rosters, MemberIds known);
+/// Members of any of the rosters that are not `known`, each once. For a quorum of all rosters their
+/// state has to be found out: a member may be in an older roster alone.
+std::vector<Member> unknown_members(std::span<const Roster* const> rosters, MemberIds known);
 
-/// What a member says of itself as it comes to a meeting.
+/// What a member sends as it joins a meeting.
 struct MemberReport {
   Member self;
-  std::int32_t place = 0;         ///< Its launcher's RANK: the order of newcomers.
-  std::uint64_t state_number = 0; ///< Of the roster under which its training state was shared last.
-  std::int64_t step = -1;         ///< Of that state; -1: it has none.
-  Roster formed;                  ///< The newest it knows of.
+  std::int32_t place = 0;         ///< RANK, which orders newcomers.
+  std::uint64_t state_number = 0; ///< The roster under which its training state was shared last.
+  std::int64_t step = -1;         ///< Of its state; -1: it has none.
+  Roster formed;                  ///< The newest that it knows.
   std::vector<Roster> attempts;   ///< Newer than that.
 };
 
-/// What a leader proposes.
 struct Proposal {
   Roster roster;
-  std::int32_t source = 0; ///< The rank that has the newest state.
-  std::int64_t step = -1;  ///< Of that state; -1: nobody has one.
+  std::int32_t source = 0; ///< The rank with the newest state.
+  std::int64_t step = -1;  ///< Of that state; -1: no rank has one.
 };
 
-/// The wire's form. Reading throws LinkError where the bytes are no such thing.
+/// To and from bytes. Reading throws LinkError for malformed ones.
 std::vector<std::byte> to_bytes(const MemberReport& report);
 std::vector<std::byte> to_bytes(const Proposal& proposal);
 MemberReport read_report(std::span<const std::byte> bytes);

@@ -108,19 +108,20 @@ bool take_part(TrainingRun& run, const Rank& rank, const Dataset& data, Outputs&
 }
 
 /// "lost rank 2 (host-b, pid 7); 2 ranks go on from step 120, sample 15,360 (…)"
-std::string what_changed(const Epoch& epoch, const TrainingRun& run, const std::string& why) {
-  const int ranks = epoch.communicator->world_size();
+std::string what_changed(const Generation& generation, const TrainingRun& run,
+                         const std::string& why) {
+  const int ranks = generation.communicator->world_size();
   std::string text;
-  if (!epoch.lost.empty()) {
-    text += fmt::format("lost {}; ", fmt::join(epoch.lost, ", "));
+  if (!generation.lost.empty()) {
+    text += fmt::format("lost {}; ", fmt::join(generation.lost, ", "));
   }
-  if (!epoch.joined.empty()) {
-    text += fmt::format("joined by {}; ", fmt::join(epoch.joined, ", "));
+  if (!generation.joined.empty()) {
+    text += fmt::format("joined by {}; ", fmt::join(generation.joined, ", "));
   }
   text += fmt::format("{} rank{} from step {}, sample {}", ranks,
                       ranks == 1 ? " continues" : "s continue", run.progress().step,
                       with_commas(static_cast<double>(run.progress().position)));
-  return epoch.lost.empty() || why.empty() ? text : fmt::format("{} ({})", text, why);
+  return generation.lost.empty() || why.empty() ? text : fmt::format("{} ({})", text, why);
 }
 
 constexpr int k_most_failures = 64;
@@ -141,17 +142,17 @@ void train_elastic(const TrainJob& job) {
   std::uint64_t number = 0; ///< Of the roster under which the state was shared.
   std::string why;
   int failures = 0; ///< Since it was.
-  const auto train_one_epoch = [&] {
-    const Epoch epoch =
+  const auto train_generation = [&] {
+    const Generation generation =
         membership.meet({number, run.has_state() ? run.progress().step : -1, run.is_complete()});
-    if (!epoch.communicator) {
-      fmt::print("{}\n", epoch.is_left_behind
+    if (!generation.communicator) {
+      fmt::print("{}\n", generation.is_left_behind
                              ? "the other workers continued without this one, which was stopped or "
                                "cut off, and have finished the job"
                              : "the other workers have finished the job");
       return true;
     }
-    Communicator& communicator = *epoch.communicator;
+    Communicator& communicator = *generation.communicator;
     const auto train = [&] {
       if (!outputs || is_first != (communicator.rank() == 0)) {
         is_first = communicator.rank() == 0;
@@ -160,12 +161,13 @@ void train_elastic(const TrainJob& job) {
         outputs = std::make_unique<Outputs>(job.outputs, is_first, last_step);
       }
       return take_part(
-          run, {cluster, *device, communicator}, data, *outputs, epoch.source, epoch.step < 0,
+          run, {cluster, *device, communicator}, data, *outputs, generation.source,
+          generation.step < 0,
           [&] {
-            number = epoch.number;
+            number = generation.number;
             failures = 0;
-            if (epoch.step >= 0) {
-              outputs->say(what_changed(epoch, run, why));
+            if (generation.step >= 0) {
+              outputs->say(what_changed(generation, run, why));
             }
             why.clear();
           },
@@ -174,19 +176,19 @@ void train_elastic(const TrainJob& job) {
     if (!telling_peers(communicator, train)) {
       return false;
     }
-    membership.be_over();
+    membership.set_over();
     return true;
   };
   for (bool is_done = false; !is_done;) {
     try {
-      is_done = train_one_epoch();
+      is_done = train_generation();
     } catch (const PeerError& error) {
       if (requeue_is_asked()) {
         throw; // Rank 0 was asked too, and has saved what all have.
       }
       why = error.what();
       if (++failures > k_most_failures) {
-        throw; // Ranks that can meet but not connect would go on for ever.
+        throw; // Ranks that can meet but not connect would never end.
       }
     }
   }

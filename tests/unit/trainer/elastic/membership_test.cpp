@@ -32,16 +32,16 @@ struct Worker {
       : membership(test::cluster_of(rank, world_size, port), quick(timeout, peer_timeout), limits) {
   }
 
-  Epoch meet() { return membership.meet(holding); }
+  Generation meet() { return membership.meet(state); }
 
   Membership membership;
-  Holding holding;
+  MemberState state;
 };
 
-float sum_of_ones(const Epoch& epoch) {
-  const auto one = epoch.communicator->allocate(16);
+float sum_of_ones(const Generation& generation) {
+  const auto one = generation.communicator->allocate(16);
   one[0] = 1;
-  epoch.communicator->all_reduce(one, "ones");
+  generation.communicator->all_reduce(one, "ones");
   return one[0];
 }
 
@@ -56,31 +56,31 @@ TEST_CASE("those that are left of an elastic job form anew, led by the lowest, w
       bodies.emplace_back([&, rank] {
         Worker worker(rank, 3, port.number(), {.min_workers = 2});
         {
-          const Epoch epoch = worker.meet();
-          CHECK(epoch.number == 1);
-          CHECK(epoch.step == -1);
-          CHECK(epoch.communicator->rank() == rank);
-          CHECK(sum_of_ones(epoch) == 3);
+          const Generation generation = worker.meet();
+          CHECK(generation.number == 1);
+          CHECK(generation.step == -1);
+          CHECK(generation.communicator->rank() == rank);
+          CHECK(sum_of_ones(generation) == 3);
           if (rank == 0) {
             return; // Its listener closes: it has ended.
           }
           CHECK_THROWS_AS(
               {
                 for (;;) {
-                  sum_of_ones(epoch);
+                  sum_of_ones(generation);
                 }
               },
               PeerError);
         }
-        worker.holding = {1, 10 + rank, false};
-        const Epoch epoch = worker.meet();
-        CHECK(epoch.number > 1);
-        CHECK(epoch.communicator->rank() == rank - 1);
-        CHECK(epoch.source == 1); // Rank 2 has done the most steps.
-        CHECK(epoch.step == 12);
-        CHECK(sum_of_ones(epoch) == 2);
-        for (const auto& name : epoch.lost) {
-          lost[static_cast<std::size_t>(epoch.communicator->rank())] = name;
+        worker.state = {1, 10 + rank, false};
+        const Generation generation = worker.meet();
+        CHECK(generation.number > 1);
+        CHECK(generation.communicator->rank() == rank - 1);
+        CHECK(generation.source == 1); // Rank 2 has done the most steps.
+        CHECK(generation.step == 12);
+        CHECK(sum_of_ones(generation) == 2);
+        for (const auto& name : generation.lost) {
+          lost[static_cast<std::size_t>(generation.communicator->rank())] = name;
         }
       });
     }
@@ -111,15 +111,15 @@ TEST_CASE("a member that answered and ended before it came to the meeting is see
   const auto thrown = test::run_threads({
       [&] {
         Worker worker(0, 3, port.number(), {.min_workers = 1}, 20, k_peer_timeout);
-        { const Epoch epoch = worker.meet(); }
+        { const Generation generation = worker.meet(); }
         has_met = true;
-        const Epoch epoch = worker.meet();
+        const Generation generation = worker.meet();
         has_gone_on = true;
-        if (epoch.communicator == nullptr) {
+        if (generation.communicator == nullptr) {
           throw Error("it takes itself for left behind");
         }
-        CHECK(epoch.communicator->world_size() == 1);
-        CHECK(epoch.lost.size() == 2);
+        CHECK(generation.communicator->world_size() == 1);
+        CHECK(generation.lost.size() == 2);
       },
       member(1, 0.7 * k_peer_timeout), // Longer than the others would have waited for rank 0.
       member(2, 0),
@@ -133,19 +133,20 @@ TEST_CASE("a newcomer is let in when the members meet again, and a restarted ran
   const test::HeldPort port;
   const auto train_on = [](Worker& worker) {
     for (;;) {
-      const Epoch epoch = worker.meet();
+      const Generation generation = worker.meet();
       try {
-        if (epoch.step == 5 && epoch.communicator->world_size() == 3) {
-          CHECK(sum_of_ones(epoch) == 3);
+        if (generation.step == 5 && generation.communicator->world_size() == 3) {
+          CHECK(sum_of_ones(generation) == 3);
           return;
         }
-        worker.holding = {epoch.number, 5, false};
+        worker.state = {generation.number, 5, false};
         // Whoever leads sees the newcomer; the others are told by the sum.
-        const auto vote = epoch.communicator->allocate(16);
+        const auto vote = generation.communicator->allocate(16);
         do {
-          vote[0] =
-              epoch.communicator->rank() == 0 && worker.membership.has_newcomers() ? 1.0F : 0.0F;
-          epoch.communicator->all_reduce(vote, "votes");
+          vote[0] = generation.communicator->rank() == 0 && worker.membership.has_newcomers()
+                        ? 1.0F
+                        : 0.0F;
+          generation.communicator->all_reduce(vote, "votes");
         } while (vote[0] == 0);
       } catch (const PeerError&) {
         continue; // The first has gone.
@@ -159,11 +160,11 @@ TEST_CASE("a newcomer is let in when the members meet again, and a restarted ran
           (void)worker.meet();
         }
         Worker worker(0, 3, port.number(), {.min_workers = 1});
-        const Epoch epoch = worker.meet();
-        CHECK(epoch.number > 1);
-        CHECK(epoch.communicator->rank() == 2);
-        CHECK(epoch.source != 2);
-        CHECK(sum_of_ones(epoch) == 3);
+        const Generation generation = worker.meet();
+        CHECK(generation.number > 1);
+        CHECK(generation.communicator->rank() == 2);
+        CHECK(generation.source != 2);
+        CHECK(sum_of_ones(generation) == 3);
       },
       [&] {
         Worker worker(1, 3, port.number(), {.min_workers = 1});
@@ -190,7 +191,7 @@ TEST_CASE("too few members wait until the time-out and say what they waited for"
                          [&] {
                            Worker worker(1, 2, port.number(), {.min_workers = 2}, k_time_out);
                            sum_of_ones(worker.meet());
-                           worker.holding = {1, 5, false};
+                           worker.state = {1, 5, false};
                            (void)worker.meet();
                          }});
   CHECK(thrown[0] == "");
@@ -204,9 +205,9 @@ TEST_CASE("an elastic job begins at the time-out with those that are there, if t
   for (int rank = 0; rank < 2; ++rank) {
     bodies.emplace_back([&, rank] {
       Worker worker(rank, 3, port.number(), {.min_workers = 2}, unit::time_out(1));
-      const Epoch epoch = worker.meet();
-      CHECK(epoch.communicator->world_size() == 2);
-      CHECK(sum_of_ones(epoch) == 2);
+      const Generation generation = worker.meet();
+      CHECK(generation.communicator->world_size() == 2);
+      CHECK(sum_of_ones(generation) == 2);
     });
   }
   for (const auto& text : test::run_threads(bodies)) {
@@ -218,7 +219,7 @@ TEST_CASE("a member that comes when the job is over is told so") {
   const test::HeldPort port;
   Worker alone(0, 1, port.number(), {.min_workers = 1});
   (void)alone.meet();
-  alone.membership.be_over();
+  alone.membership.set_over();
   Worker late(1, 2, port.number(), {.min_workers = 1});
   CHECK(late.meet().communicator == nullptr);
 }
@@ -233,7 +234,7 @@ TEST_CASE("no more than --max-workers train, and others wait") {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   CHECK_FALSE(alone.membership.has_newcomers());
-  alone.membership.be_over();
+  alone.membership.set_over();
   spare.join();
 }
 

@@ -34,16 +34,16 @@ TEST_CASE("of a divided roster at most one side speaks for it") {
       for (int i = 0; i < size; ++i) {
         ((side >> i & 1) == 0 ? left : right).insert(static_cast<std::uint64_t>(i) + 1);
       }
-      CHECK(speaks_for(roster, left, {}) != speaks_for(roster, right, {}));
+      CHECK(has_quorum_of(roster, left, {}) != has_quorum_of(roster, right, {}));
     }
   }
 }
 
 TEST_CASE("those that are left of a roster speak for it once the others are known to have ended") {
   const Roster roster = roster_of({1, 2, 3, 4, 5});
-  CHECK_FALSE(speaks_for(roster, {5}, {1, 2, 3}));
-  CHECK(speaks_for(roster, {5}, {1, 2, 3, 4}));
-  CHECK_FALSE(speaks_for(roster, {4, 5}, {2, 3}));
+  CHECK_FALSE(has_quorum_of(roster, {5}, {1, 2, 3}));
+  CHECK(has_quorum_of(roster, {5}, {1, 2, 3, 4}));
+  CHECK_FALSE(has_quorum_of(roster, {4, 5}, {2, 3}));
 }
 
 TEST_CASE("members of every roster are asked after, those of an older one alone too") {
@@ -51,7 +51,7 @@ TEST_CASE("members of every roster are asked after, those of an older one alone 
   const Roster attempt = roster_of({1, 2, 4});
   const std::vector<const Roster*> all = {&formed, &attempt};
   std::vector<std::uint64_t> ids;
-  for (const Member& member : others_of(all, {2})) {
+  for (const Member& member : unknown_members(all, {2})) {
     ids.push_back(member.id);
   }
   CHECK(ids == std::vector<std::uint64_t>{1, 3, 4});

@@ -1,4 +1,4 @@
-// How a member's round ends: shared by membership.cpp, where it asks others to lead, and
+// The result of a member's round: shared by membership.cpp, where it joins a leader, and
 // leading.cpp, where it leads.
 #pragma once
 
@@ -13,15 +13,15 @@ namespace trainer {
 inline constexpr double k_call_seconds = 1;        ///< For a listener to answer.
 inline constexpr std::size_t k_most_attempts = 64; ///< As the wire has room for.
 
-/// How a call to a listener, or a turn at leading, has ended.
-struct Membership::Ending {
+/// Of a call to a listener, or of a turn at leading.
+struct Membership::MeetingResult {
   enum class Kind {
-    formed, ///< `proposal` stands, and `links` lead to its members.
-    moved,  ///< To `to`.
-    busy,   ///< It is alive: again later.
-    silent, ///< Nobody answers.
+    formed, ///< All agreed to `proposal`; `links` are connections to its members.
+    moved,  ///< `to` leads.
+    busy,   ///< Alive, but cannot be joined now.
+    silent, ///< No answer.
     over,   ///< The job is done.
-    behind  ///< It went on without this member, and all others have ended.
+    behind  ///< The others may have continued without this member, and have ended.
   };
   Kind kind = Kind::silent;
   Address to{};
