@@ -52,7 +52,7 @@ struct TfConfig {
 /// every address host:port. Throws ClusterError naming the key.
 TfConfig parse_tf_config(const std::string& json);
 
-/// By which a task takes its GPU: LOCAL_RANK, or, where nobody says it, the task's number among the
+/// By which a task takes its GPU: LOCAL_RANK, or, where it is not set, the task's number among the
 /// chief and workers of its host; 0 for one that is neither.
 int local_rank_of(const TfConfig& config, const GetEnv& get);
 

@@ -102,7 +102,7 @@ void parse_task(const json& task, TfConfig& config) {
     fail("task.type: no such type '{}'; types are {}", dtrain::printable(config.task_type),
          fmt::join(k_types, ", "));
   }
-  // The evaluator need not be listed: it stands outside the cluster.
+  // The evaluator need not be listed: it is outside the cluster.
   const std::size_t count = job == config.cluster.end() ? 0 : job->addresses.size();
   if (count == 0 && config.task_type != "evaluator") {
     fail("task.type: '{}', but the cluster has none", config.task_type);

@@ -68,7 +68,7 @@ class Background final : public Transport {
     queue_.push_back(std::move(collective));
     const std::uint64_t number = started_++;
     lock.unlock();
-    finish(number); // The thread has not been told, so only finds it if it is at work anyway.
+    finish(number); // The thread was not woken: it finds it only if it is at work anyway.
   }
 
  private:
@@ -83,7 +83,7 @@ class Background final : public Transport {
     }
   }
 
-  /// Of a queue that is not empty and that nobody works on.
+  /// The queue is not empty, and no thread works on it.
   void carry_out_next(std::unique_lock<std::mutex>& lock) {
     const Collective next = std::move(queue_.front());
     queue_.pop_front();

@@ -1,8 +1,8 @@
 // Lets collectives go on while the caller computes: a thread carries out what was started.
 //
-// Whoever is there first does the work. A caller that waits for a collective that the thread has
-// not yet begun carries it out itself, and one with nothing under way never meets the thread: a
-// blocking collective costs what it costs without it.
+// The first to get to a collective carries it out. A caller that waits for a collective that the
+// thread has not yet begun carries it out itself, and one with nothing under way never meets the
+// thread: a blocking collective costs what it costs without it.
 #pragma once
 
 #include <memory>

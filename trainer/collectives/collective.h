@@ -33,7 +33,7 @@ struct Collective {
   std::string name = {};
   WireType wire = WireType::fp32; ///< What travels, of float32.
   int pieces = 1; ///< Each rank's chunk is cut again into so many, which others share.
-  /// Whose each chunk is, by position; below 0: nobody's here. Null: chunk c is position c's.
+  /// Position that owns each chunk; below 0: none of these. Null: position c owns chunk c.
   const std::vector<int>* owners = nullptr;
 
   std::string text() const; ///< "all_reduce 'grad1' of 4096 bytes"

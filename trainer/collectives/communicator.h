@@ -16,8 +16,8 @@
 // repeated. Sums of fp64 are added up in it; those of 16 bits two at a time in float32, and rounded
 // after each (wire.h).
 //
-// A communicator that is destroyed while an exception passes tells the peers that this rank gave
-// up, and why where give_up() was told; otherwise it says goodbye. Not thread-safe: one thread
+// A communicator that is destroyed while an exception passes reports to the peers that this rank
+// gave up, with give_up()'s reason; otherwise it says goodbye. Not thread-safe: one thread
 // makes all calls.
 #pragma once
 
@@ -105,8 +105,8 @@ class Communicator {
     carry_out({Collective::Kind::barrier, {}, 0, std::string(name)});
   }
 
-  /// No collective: throws PeerError where a peer is known to be gone. For who waits for something
-  /// else than peers; of what connect() gives, from any thread.
+  /// Not a collective: throws PeerError where a peer is known to be lost. For use while waiting for
+  /// something other than peers; of connect()'s communicators, from any thread.
   virtual void check() {}
 
   /// Of a collective that something else carries: counted and timed as if it began and ended here.
@@ -136,10 +136,10 @@ struct CommOptions : JobOptions {
 };
 
 /// Meets the other ranks at the cluster's master address and connects. With one rank it does
-/// nothing and needs no address. Every later call throws PeerError when a peer is gone.
+/// nothing and needs no address. Every later call throws PeerError when a peer is lost.
 std::unique_ptr<Communicator> connect(const Cluster& cluster, const CommOptions& options);
 
-/// Calls `body`, and has the peers told of what it fails of.
+/// Calls `body`; if it throws, reports the error to the peers.
 template <typename Body>
 auto telling_peers(Communicator& communicator, const Body& body) {
   try {

@@ -1,4 +1,4 @@
-// Small records of every rank on every rank: what ranks tell each other beside tensors.
+// Small records of every rank, gathered on every rank: what ranks exchange beside tensors.
 #pragma once
 
 #include <cstddef>

@@ -202,7 +202,7 @@ class Rehearsal final : private ParameterOwner {
   Pages rounded_;
   Gathered* gathered_ = nullptr; ///< At stage 3.
   std::size_t started_ = 0;      ///< Buckets,
-  std::size_t given_back_ = 0;   ///< and those of which the others' part is gone.
+  std::size_t given_back_ = 0;   ///< and those whose remote part was freed.
   std::size_t final_ = 0;        ///< Gradients.
   std::size_t at_rest_ = 0;
 };

@@ -1,6 +1,6 @@
-// Frames (frames.h) on a poll loop: what goes out is sent as the connection takes it, and what
-// comes in is read as it comes, into where the owner wants it. A frame that is none, or whose
-// length the owner does not expect, ends the connection before a byte of its body is used.
+// Frames (frames.h) on a poll loop: outgoing ones are sent as the connection takes them, incoming
+// ones read as they arrive, into memory that the owner names. A malformed frame, or one of a length
+// that the owner does not expect, ends the connection before a byte of its body is used.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ void TrackedPlace::update(Place now, Clock::time_point when) {
   if (now.begun != place.begun || now.ended != place.ended) {
     moved = when;
   }
-  told = when;
+  reported = when;
   place = std::move(now);
 }
 

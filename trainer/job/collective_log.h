@@ -1,5 +1,5 @@
-// What a rank has entered and left of late: who fails to enter a collective that others wait in is
-// found by comparing where ranks stand, and each rank's log is a file where something fails.
+// The last collectives that a rank has entered and left. Comparing the ranks' places finds the rank
+// that did not enter a collective in which others wait; on a failure each rank's log is written.
 //
 // Collectives are numbered from 1, in the order in which a rank begins them, the same on every
 // rank.
@@ -31,7 +31,7 @@ struct Call {
   std::string text{}; ///< "all_reduce 'grad1' of 4096 bytes"
 };
 
-/// Where a rank stands among its collectives.
+/// A rank's position among its collectives.
 struct Place {
   std::uint64_t begun = 0; ///< Entered, or started to be carried out beside the rank's own work.
   std::uint64_t ended = 0; ///< Left, and all before it.
@@ -75,15 +75,15 @@ class CollectiveLog {
   std::string last_;
 };
 
-/// A rank's place as it was last told, and since when it has not moved on.
+/// A rank's last reported place, and since when it has been there.
 struct TrackedPlace {
   Place place{};
   Clock::time_point moved = Clock::now();
-  Clock::time_point told = moved;
+  Clock::time_point reported = moved;
 
   void update(Place now, Clock::time_point when = Clock::now());
-  /// Seconds for which it was told to stand there; where it has gone since, nobody knows yet.
-  double still() const { return std::chrono::duration<double>(told - moved).count(); }
+  /// Seconds between the first and the last report from there.
+  double still() const { return std::chrono::duration<double>(reported - moved).count(); }
 };
 
 struct RankPlace {

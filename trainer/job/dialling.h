@@ -22,7 +22,7 @@ Fd listen_as_task(const TaskAddress& address, const std::string& what, double ti
 
 /// Dials and hands the authenticated connection to `meet`, again and again until that returns.
 /// None then; at the deadline, why the last try failed. What `meet` throws as LinkError is such a
-/// failure; `waits` is told of each. Throws RefusedError where trying again does not help.
+/// failure; `waits` is called with each. Throws RefusedError where trying again does not help.
 std::optional<std::string> dial_until(const TaskAddress& address, const std::string& token,
                                       const Introduction& self, Deadline deadline,
                                       const std::function<void(Fd)>& meet,

@@ -61,7 +61,7 @@ Fd dial_authenticated(const Address& address, const std::string& token, const In
                       Deadline deadline);
 
 /// Accepts connections and shakes hands with all of them at once, so that a silent, slow or
-/// foreign one delays nobody.
+/// foreign one does not delay the others.
 class Acceptor {
  public:
   struct Arrival {

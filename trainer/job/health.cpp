@@ -346,7 +346,7 @@ void Health::look_for_stall() {
   std::vector<RankPlace> ranks = {{rank_, own_.place, own_.still()}};
   for (const Peer& peer : peers_) {
     if (!peer.link || peer.left) {
-      return; // That is told otherwise.
+      return; // That is reported as a lost rank.
     }
     ranks.push_back({peer.rank, peer.tracked.place, peer.tracked.still()});
   }

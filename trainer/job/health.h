@@ -1,11 +1,11 @@
 // Who is alive: a heartbeat between every rank and rank 0 over the rendezvous' connections.
 //
-// One thread a rank. Every rank tells rank 0 its step, and rank 0 every rank that it lives, four
+// One thread a rank. Every rank sends rank 0 its step, and rank 0 every rank a heartbeat, four
 // times in a peer time-out but at least once a second. A connection that closes without a goodbye
-// is a death, silence longer than the time-out a rank that hangs or is cut off; rank 0 tells
-// everyone, and from then on check() throws on every rank. When rank 0 itself is the one, each
-// rank finds that out alone. A rank that lives but does not enter a collective that others wait in
-// (collective_log.h) is a failure too, after the longer collective time-out.
+// is a death, silence longer than the time-out a rank that hangs or is cut off; rank 0
+// reports it to all, and from then on check() throws on every rank. When rank 0 itself is the one,
+// each rank finds that out alone. A rank that lives but does not enter a collective that others
+// wait in (collective_log.h) is a failure too, after the longer collective time-out.
 //
 // Blocking waits for a peer, in collectives too, call check() at least every k_check_seconds.
 #pragma once
@@ -45,8 +45,8 @@ class Health {
   /// … and has left it and all before it.
   void end(std::uint64_t n) { log_.end(n); }
 
-  /// This rank found something out: everyone is told. Throws PeerError: with `text`, or with what
-  /// was known before, which is then the cause.
+  /// Reports a failure that this rank has found to all. Throws PeerError: with `text`, or with an
+  /// earlier failure, which is then the cause.
   [[noreturn]] void fail(const std::string& text);
 
   /// A data connection broke. Its cause is usually about to arrive by the control connection: waits

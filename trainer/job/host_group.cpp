@@ -12,7 +12,7 @@ struct HostId {
   std::array<char, 40> text{};
 };
 
-/// The boot id is different on every host and after every boot; empty where /proc does not tell.
+/// The boot id is different on every host and after every boot; empty where /proc has none.
 HostId identify_host(const std::string& given) {
   HostId id;
   if (!given.empty()) {
@@ -67,7 +67,7 @@ HostGroup find_host_group(Star& star, const std::string& host_identity,
   } else if (leader == self) {
     group.file.grow(file_size(static_cast<int>(group.members.size())));
   }
-  star.exchange(std::int32_t{1}); // Nobody maps it before it is that long.
+  star.exchange(std::int32_t{1}); // No rank maps it before it is that long.
   return group;
 }
 

@@ -12,7 +12,7 @@
 
 namespace trainer {
 
-/// What a rank knows of its peers once a communicator is gone.
+/// What a rank knows of its peers after a communicator's end.
 struct LastContact {
   explicit LastContact(std::chrono::steady_clock::time_point when) : heard(when) {}
 
@@ -38,8 +38,8 @@ struct LastContact {
 
 struct JobOptions {
   double rendezvous_timeout = 60; ///< Seconds for all ranks to arrive.
-  double notice_after = 5;        ///< Seconds of it until `notice` is told who is missing.
-  std::function<void(const std::string&)> notice; ///< Empty: nobody is told.
+  double notice_after = 5;        ///< Seconds of it until `notice` is called with those missing.
+  std::function<void(const std::string&)> notice; ///< Empty: no notice.
   double peer_timeout = 8;         ///< Seconds of silence after which a peer is taken for dead.
   double collective_timeout = 600; ///< Seconds in a collective that a rank never enters; 0: ever.
   std::string collective_log; ///< Folder for each rank's collective_log.h on a failure; "": none.

@@ -208,7 +208,7 @@ void Star::abort_all(const std::string& text) noexcept {
         send_frame(link, k_abort, body, soon);
         shutdown(link.get(), SHUT_WR);
       } catch (const LinkError&) {
-        continue; // It is gone as well: there is nobody to tell.
+        continue; // That rank is lost as well.
       }
     }
   }

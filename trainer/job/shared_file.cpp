@@ -74,7 +74,7 @@ void SharedFile::grow(std::size_t size) const {
 }
 
 SharedFile::Mapping SharedFile::map(std::size_t offset, std::size_t size) const {
-  // What lies past its end would be a SIGBUS to whoever reads it.
+  // Reading past the file's end would raise SIGBUS.
   struct stat status {};
   if (fstat(fd_.get(), &status) != 0 || static_cast<std::size_t>(status.st_size) < offset + size) {
     throw Error(fmt::format("shared memory: a peer's file has {} bytes, not {}", status.st_size,

@@ -30,7 +30,7 @@ struct LinkError : Error {
   using Error::Error;
 };
 
-/// Nobody listens at an address whose machine answers.
+/// The address's machine refused the connection: no process listens there.
 struct NobodyListensError : LinkError {
   using LinkError::LinkError;
 };
@@ -84,7 +84,7 @@ bool is_of_this_machine(Address address);
 
 /// Binds with SO_REUSEADDR and listens. Throws LinkError.
 Fd listen_at(const Address& address);
-/// The next connection, or none now; never throws: a connection that failed is only gone.
+/// The next connection, or none now; never throws: a failed connection is skipped.
 Fd accept_one(const Fd& listener) noexcept;
 /// Throws LinkError with the system's reason; NobodyListensError.
 Fd dial(const Address& address, Deadline deadline);

@@ -48,7 +48,7 @@ class Model {
   /// For plans: makes all the room on the host that forward_backward() takes for a batch like this
   /// one, of which only the numbers count.
   virtual void make_room(const Batch& /*like*/) {}
-  /// Tells `owner` what forward_backward() of so many rows tells it, and computes nothing: for
+  /// Calls `owner` as forward_backward() of so many rows does, and computes nothing: for
   /// plans, and for a rank that has nothing to compute in a pass of the others'. `ahead`: the
   /// gradients of this unit are written from here on, before they are next to be final.
   /// By itself: needs all units from the start, and finishes one after the other.

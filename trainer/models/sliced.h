@@ -29,7 +29,7 @@ class SlicedModel : public Model {
 
   /// Up to the logits. `is_same`: the parameters are those of the slice before.
   virtual void forward(const Batch& slice, bool is_same) = 0;
-  /// `owner`: of the last slice, to be told what is final and done with; else null.
+  /// `owner`: of the last slice, notified of what is final and done; else null.
   virtual void backward(const Batch& slice, bool accumulate, bool is_same,
                         ParameterOwner* owner) = 0;
   /// To zero: those gradients that backward() only ever adds to.

@@ -1,4 +1,4 @@
-// Transformers of text: BERT and RoBERTa, encoders that learn to tell the words that were masked,
+// Transformers of text: BERT and RoBERTa, encoders that learn to predict masked words,
 // and GPT-2, a decoder that learns the word that comes next. What one has of its own is a plan:
 // names and shapes, as Hugging Face has them, and its layer.
 #pragma once
@@ -15,7 +15,7 @@ namespace trainer {
 
 class LanguageModel : public Model {
  public:
-  /// Of each token of a batch that is to be told, row by row, a logit a word: (tokens, vocabulary).
+  /// Of each token of a batch that is to be predicted, row by row: (tokens, vocabulary).
   virtual std::vector<float> logits(const Batch& batch, ParameterOwner& owner) = 0;
 };
 

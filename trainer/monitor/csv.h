@@ -23,7 +23,8 @@ class CsvLog {
   void forget_after(std::int64_t step) const;
 
   /// Until it goes, no other process has the file locked: between the look at its last line and
-  /// the next one. Not where the one that has it was stopped meanwhile: nobody waits for it long.
+  /// the next one. A process that was stopped while it has the lock is
+  /// waited for only briefly.
   class Lock {
    public:
     explicit Lock(const CsvLog& log);
@@ -35,7 +36,7 @@ class CsvLog {
     int file_;
   };
 
-  /// Of the last line, which another process may have written; -1: there is none.
+  /// Of the last line, which another process may have written; -1: no line.
   std::int64_t last_step() const;
 
  private:

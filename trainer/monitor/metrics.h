@@ -51,8 +51,8 @@ class StragglerWatch {
   std::vector<int> named_;
 };
 
-/// What a rank has to tell since the last line. It outlives a communicator, and so a line that
-/// broke off with one.
+/// What a rank has to report since the last line. It outlives a communicator, so a line that failed
+/// with one is not lost.
 struct Unlogged {
   Unlogged();
   Score score;

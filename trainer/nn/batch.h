@@ -3,7 +3,7 @@
 // A batch's loss is the sum over its rows, divided by what the rows of all ranks together count
 // for: one each, and nothing for a row that only fills a place. What is scored within a row is
 // divided by its own number there: a row of text has the mean over its masked tokens. So a batch
-// has one loss, whoever takes which of its rows and however many tokens are masked in them.
+// has one loss, however its rows are split among ranks and whatever is masked in them.
 #pragma once
 
 #include <algorithm>

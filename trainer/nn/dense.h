@@ -49,7 +49,7 @@ class Dense {
   // Gradients, added to what is there with `accumulate`. That of the bias is made where dy is, by
   // score() or the backward_input() of the layer behind, or else with the weight's.
 
-  /// `owner`, where given, is told what is final.
+  /// `owner`, where given, is notified of what is final.
   virtual void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x,
                                const float* dy, bool accumulate, ParameterOwner* owner) const = 0;
   /// dx = dy·W. `dbias`: of the layer below, whose relu made x: dx is 0 where x is not above 0.

@@ -2,7 +2,7 @@
 // the MLP, and what ends other models, on any device.
 //
 // Cost of a step, of B rows, I inputs of a layer and O outputs: 6·B·I·O FLOP a layer, less the
-// 2·B·I·O that the inputs' gradient takes where nobody wants it.
+// 2·B·I·O of the inputs' gradient where it is not needed.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +37,11 @@ class DenseStack {
   /// Of x (B, I), up to what the last layer reads.
   void forward(std::size_t rows, const float* x);
   /// Of the logits of what forward() has made, added to `*to`, with the gradient of `*scale`, in
-  /// the device's memory, times the loss for backward(); null: there is none.
+  /// the device's memory, times the loss for backward(); null: no gradient.
   void score(std::span<const std::int32_t> labels, const float* scale, bool accumulate, Score* to);
   /// Gradients of the parameters, added to what is there with `accumulate`, and that of x, as the
   /// device has it (nn/dense.h), where it is wanted; else null. `is_same`: the parameters are those
-  /// of the call before. `owner`, where given, is told what is final and done with.
+  /// of the call before. `owner`, where given, is notified of what is final and done.
   const float* backward(std::size_t rows, const float* x, bool accumulate, bool is_same,
                         ParameterOwner* owner);
 

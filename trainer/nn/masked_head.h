@@ -1,4 +1,4 @@
-// Which words stand where tokens are masked, or come next: in BERT a dense layer and GELU, then a
+// Predicts masked words, or next ones: in BERT a dense layer and GELU, then a
 // norm and a logit of each word, by the words' own rows of the embedding.
 //
 // All that the kernels read of a batch is in the device's memory, and the host looks at none of it:

@@ -1,8 +1,8 @@
 // What steps have come to, on its way from the device to the host.
 //
 // A step's kernels put it in pinned memory of the host, which reads it when it has come: a step or
-// two later, or at once where the device is the host. So nobody waits for a number that is only
-// looked at, and nothing is copied.
+// two later, or at once where the device is the host. So no step waits for a number that is
+// only reported, and nothing is copied.
 #pragma once
 
 #include <array>

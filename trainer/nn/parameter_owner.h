@@ -10,8 +10,8 @@
 // prefix, and a bucket always a contiguous piece.
 //
 // strategy/replicated.h: a rank has all; strategy/gathered.h: ZeRO's stage 3; and strategy/passes.h
-// is the owner in a step of training, and tells who brings what is final to the other ranks
-// (strategy/exchange.h).
+// is the owner in a step of training, and notifies the exchange that brings final gradients to the
+// other ranks (strategy/exchange.h).
 #pragma once
 
 #include <cstddef>

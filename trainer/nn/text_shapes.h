@@ -13,7 +13,7 @@ struct LayerShape {
   float epsilon = 0;     ///< The norms'.
 };
 
-/// Names are those of tensors without ".weight"; empty: there is none.
+/// Names are those of tensors without ".weight"; empty: no such tensor.
 struct EmbeddingShape {
   std::string words;
   std::string positions;

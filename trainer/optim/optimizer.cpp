@@ -140,9 +140,9 @@ void Optimizer::begin_step() {
   ++step_;
 }
 
-void Optimizer::prepare(const double* squares, StepState* told) {
+void Optimizer::prepare(const double* squares, StepState* copy) {
   device_->kernels().prepare(device_->stream(), step_rule_, squares,
-                             static_cast<StepState*>(state_.memory()), told);
+                             static_cast<StepState*>(state_.memory()), copy);
 }
 
 void Optimizer::put_away() const {

@@ -84,8 +84,8 @@ class Optimizer {
   void begin_step();
   /// Puts on the stream what follows from the sum of squares of its gradients, over all ranks:
   /// nothing is updated where they are no numbers, and t is that of the steps that update.
-  /// Into `*told`, too, of the host, where that is not null.
-  void prepare(const double* squares, StepState* told = nullptr);
+  /// Writes the state to `*copy` in host memory too, if not null.
+  void prepare(const double* squares, StepState* copy = nullptr);
   /// Updates those of parameters [first, last) that are its own from the gradients there.
   /// Multiples of 16; LAMB and Muon: whole tensors.
   void update(std::size_t first, std::size_t last);

@@ -1,4 +1,4 @@
-// `dtrain-trainer fill`: what a trained BERT or RoBERTa thinks stands where a text has a blank.
+// `dtrain-trainer fill`: the words that a trained BERT or RoBERTa predicts for a text's blanks.
 #pragma once
 
 #include <cstdint>

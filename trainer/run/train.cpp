@@ -89,8 +89,8 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
             precision_text(static_cast<Precision>(settings.precision), device), settings.seed)}});
 }
 
-/// From what the ranks agree on to the last step, where `begun` is told that the run has its state;
-/// or to where they pause. A collective.
+/// Agrees with the other ranks on the run's state, calls `begun`, and trains to the last step or to
+/// a pause. A collective.
 bool take_part(TrainingRun& run, const Rank& rank, const Dataset& data, Outputs& outputs,
                int source, bool is_new, const std::function<void()>& begun,
                const std::function<bool()>& wants_pause) {

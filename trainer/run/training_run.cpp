@@ -231,7 +231,7 @@ void TrainingRun::scatter_arenas(Communicator& communicator, int source) {
   replica_->optimizer.put_away();
 }
 
-/// From where the run stands: what is behind may have been taken in global batches of another size.
+/// From the run's position: earlier steps may have had another global batch size.
 std::int64_t TrainingRun::last_step(int ranks) const {
   const std::uint64_t end = settings_.end != 0 ? settings_.end : settings_.epochs_end;
   if (end == 0) {
@@ -286,10 +286,10 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   }
 
   for (const Batch& batch : loader) {
-    // As DeepSpeed's schedules, those that go by updates stand still in a step that is skipped.
+    // As DeepSpeed's schedules, those that count updates do not advance in a skipped step.
     const LearningRate& rate = settings_.learning_rate;
     Optimizer::Rates rates;
-    for (std::size_t more = 0; more < rates.size(); ++more) { // Of which nobody knows here yet.
+    for (std::size_t more = 0; more < rates.size(); ++more) { // Skipped steps not reported yet.
       const auto skipped = replica_->optimizer.seen().skipped + static_cast<std::int64_t>(more);
       const double behind =
           goes_by_updates(rate.schedule) ? static_cast<double>(skipped) * rate.update : 0.0;
@@ -348,7 +348,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   return true;
 }
 
-/// What the device has told of the steps so far.
+/// The optimizer's state as the device has reported it.
 void TrainingRun::note_state() {
   progress_.skipped = replica_->optimizer.seen().skipped;
   progress_.loss_scale = replica_->optimizer.seen().loss_scale;

@@ -33,7 +33,7 @@ class TrainingRun {
   TrainingRun(const RunOptions& options, Device& device, const Dataset& data,
               const AllSamples& samples, int ranks, bool is_elastic);
 
-  /// `source`: the rank whose settings they are; `is_new`: nobody has begun yet.
+  /// `source`: the rank whose settings they are; `is_new`: no rank has begun yet.
   void agree(Communicator& communicator, int source, bool is_new);
 
   /// `source`: the rank whose state all take; `is_new`: it has none yet, and starts or resumes.

@@ -2,8 +2,8 @@
 //
 // Text falls into contractions ('s, 'll), runs of letters, of digits and of what is neither, each
 // with the space before it, and white space. The bytes of such a piece are its first tokens; of the
-// pairs that stand side by side the one that merges.txt has earliest becomes one token, the
-// leftmost first, until none is left. In the files a byte is written as a letter: GPT-2's table.
+// adjacent pairs the one that is earliest in merges.txt becomes one token, the leftmost first,
+// until no pair of the file is left. In the files a byte is written as a letter: GPT-2's table.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ class ByteBpe final : public Tokenizer {
 /// How long the piece is that `text` begins with; 0: it is empty.
 std::size_t byte_bpe_piece(std::string_view text);
 
-/// A byte as its letter, U+0100 and up where it is none that shows.
+/// A byte as its letter; U+0100 and up for bytes that are not printable.
 const std::array<char32_t, 256>& byte_letters();
 
 } // namespace trainer

@@ -44,7 +44,7 @@ class Merging {
     fresh_.clear();
   }
 
-  /// The most frequent pair; count 0: there is none.
+  /// The most frequent pair; count 0: no pair.
   Best best() {
     while (!heap_.empty()) {
       Entry top = heap_.top();

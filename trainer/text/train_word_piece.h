@@ -1,8 +1,8 @@
 // A WordPiece vocabulary of the user's own text.
 //
 // Begins with the special tokens and the text's characters, each also in its form inside a word,
-// ##x. Then, as often as the vocabulary has room, the pair of tokens that stand side by side most
-// often in words becomes a token; of equally frequent pairs, that whose numbers are least. So does
+// ##x. Then, as often as the vocabulary has room, the pair of tokens that is adjacent most often in
+// words becomes a token; of equally frequent pairs, that whose numbers are least. So does
 // `tokenizers`, but that it numbers the ##x by chance.
 //
 // Words are counted once and merged in place; a heap holds pairs by count, brought up to date when
@@ -32,13 +32,13 @@ class WordPieceTrainer {
   /// Counts the words of some text: UTF-8, whose ends are ends of words.
   void read(std::string_view text);
 
-  /// The tokens. `progress` is told now and then how many there are.
+  /// The tokens. `progress` is called now and then with how many there are.
   std::vector<std::string> train(const WordPieceTraining& training,
                                  const std::function<void(std::size_t)>& progress = {});
 
  private:
   BertWords words_;
-  ByteMap pieces_; ///< What stands between spaces.
+  ByteMap pieces_; ///< Words between spaces.
   std::vector<std::uint64_t> counts_;
 };
 

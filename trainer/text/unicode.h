@@ -16,7 +16,7 @@ bool is_invisible(char32_t c);
 /// A character of the blocks "CJK Unified Ideographs" and what extends them, each a word to BERT.
 bool is_ideograph(char32_t c);
 
-/// Letter by letter, whatever stands around it.
+/// Letter by letter, without regard to its neighbours.
 void append_lower(char32_t c, std::u32string& to);
 /// Canonical decomposition.
 std::u32string decomposed(const std::u32string& text);
@@ -25,7 +25,7 @@ std::u32string decomposed(const std::u32string& text);
 void decode(std::string_view text, std::u32string& to);
 void append_utf8(char32_t c, std::string& to);
 
-/// Where the first byte lies that is not UTF-8; npos: there is none.
+/// Offset of the first byte that is not UTF-8; npos: all are.
 std::size_t invalid_utf8(std::string_view text);
 
 } // namespace trainer::unicode

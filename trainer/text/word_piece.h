@@ -1,6 +1,6 @@
 // BERT's tokenizer: words, cut into the longest pieces that the vocabulary has.
 //
-// A word is what stands between white space; punctuation marks, and ideographs, are words of their
+// Words are separated by white space; punctuation marks, and ideographs, are words of their
 // own. Of "unaffable" the longest token that it begins with is taken, "un", then the longest that
 // what is left begins with, written with ## before: "##aff", "##able". A word that can't be cut to
 // its end so, or has more than 100 letters, is [UNK].
@@ -28,7 +28,7 @@ class BertWords {
     }
   }
 
-  /// Separates the text that white space of ASCII stands between: take(piece).
+  /// Splits at ASCII white space, and calls take(piece) with each piece.
   template <typename Take>
   static void split_at_spaces(std::string_view text, const Take& take) {
     const auto is_space = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };

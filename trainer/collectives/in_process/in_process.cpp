@@ -251,7 +251,8 @@ class InProcessGroup::Member final : public Communicator {
     }
   }
 
-  /// The same tree over one chunk, in the replicas' own buffers, of which nobody else touches it.
+  /// The same tree over one chunk, in the replicas' own buffers; no other replica touches that
+  /// chunk.
   void reduce_chunk_in_tree(const Collective& collective, std::size_t first, std::size_t count) {
     for (int distance = 1; distance < state_.replicas; distance *= 2) {
       for (int to = 0; to + distance < state_.replicas; to += 2 * distance) {

@@ -102,7 +102,7 @@ class WorkerGroup::Member final : public Communicator {
     one.parts[static_cast<std::size_t>(replica_)] = std::move(collective);
     if (++one.started == state_.replicas) {
       lock.unlock();
-      bring_together(one); // It stays where it is: nobody retires it before.
+      bring_together(one); // It is not retired before.
       lock.lock();
       one.is_brought_together = true;
       state_.start_between();

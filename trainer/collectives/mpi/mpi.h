@@ -10,9 +10,9 @@
 // so that the two halves of a sum have its bits, and a sum those of every other transport. MPI
 // moves on what is under way whenever it is called, so every start also tests what went before.
 //
-// Beside MPI goes the heartbeat, over TCP, as for the ring: MPI waits for a rank that is stopped or
-// cut off for ever, the heartbeat names it within the peer time-out. A rank that dies is mpirun's
-// to name: it ends all others at once, often before they can say anything.
+// Beside MPI goes the heartbeat, over TCP, as for the ring: MPI waits without end for a rank that
+// is stopped or cut off, the heartbeat names it within the peer time-out. A rank that dies is
+// mpirun's to name: it ends all others at once, often before they can say anything.
 //
 // Float32 that is to travel as 16 bits is rounded before it is sent, added up in float32, and the
 // sum rounded once: other bits than the ring's, nearer to the sum. MPI does not compare what ranks
@@ -40,7 +40,7 @@ class Mpi {
   /// Over a table of one's own, for tests.
   explicit Mpi(const DtrainMpi& table);
   /// Finalizes after an orderly end. While an exception passes, or after give_up(), it leaves that
-  /// undone, which would wait for ranks that are gone; mpirun then ends the job.
+  /// undone, which would wait for lost ranks; mpirun then ends the job.
   ~Mpi();
   Mpi(const Mpi&) = delete;
   Mpi& operator=(const Mpi&) = delete;
@@ -70,8 +70,8 @@ std::unique_ptr<Transport> make_mpi(std::unique_ptr<Mpi> mpi, Health& health);
 /// where MPI numbers the ranks otherwise than `cluster`.
 std::unique_ptr<Communicator> connect_mpi(const Cluster& cluster, const CommOptions& options);
 
-/// Where mpirun started the job and nobody said where its ranks meet: rank 0 takes a free port and
-/// a random token and tells all ranks through MPI; they go to `cluster`. The port is held until the
+/// Where mpirun started the job and no master address is set: rank 0 takes a free port and a random
+/// token and broadcasts them through MPI into `cluster`. The port is held until the
 /// result is destroyed. Collective.
 Fd agree_where_to_meet(Mpi& mpi, Cluster& cluster);
 /// The same, with MPI for that time only. Throws ClusterError as Mpi::load().

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int k_shares_gpus = 23003; ///< The first NCCL of which two ranks may be on one GPU.
 
-/// What a worker tells the others.
+/// What a worker reports to the others.
 struct Offer {
   std::int32_t gpus = 0;
   std::int32_t nccl = 0; ///< Its version; 0: it has none.

@@ -128,7 +128,7 @@ NcclGroup::~NcclGroup() {
     lock.lock();
     retire();
     lock.unlock();
-  } catch (const Error&) { // Whoever looks at its results is told of what.
+  } catch (const Error&) { // The reason is thrown where its results are read.
     if (!lock.owns_lock()) {
       lock.lock();
     }

@@ -8,10 +8,10 @@
 //   NCCL's stream            └─ all_reduce ──────────┘
 //
 // Small things (records, host memory, barriers) go beside it, by a communicator of the host's,
-// whose heartbeat also knows who is gone: a thread asks it and NCCL 20 times a second, and where a
-// rank has failed it ends what is under way (NCCL would wait for ever), and all later calls throw
-// PeerError naming the rank. What a stream has made since is then worth nothing, so who reads a
-// device's result asks check() behind it.
+// whose heartbeat also knows which ranks are lost: a thread asks it and NCCL 20 times a second, and
+// where a rank has failed it ends what is under way (NCCL would wait without end), and all later
+// calls throw PeerError naming the rank. What a stream has made since is then worth nothing, so who
+// reads a device's result asks check() behind it.
 //
 // reduce_scatter and all_gather are NCCL's own where the chunks are of one length, else a group of
 // a reduce or a broadcast a rank.

@@ -48,7 +48,7 @@ class SharedMemory final : public Transport {
     if (self_ == 0) {
       group_.file.grow(begin + size);
     }
-    finish(start(agree)); // Nobody maps it before it is that long.
+    finish(start(agree)); // No rank maps it before it is that long.
     file_end_ += size;
     const Region& region = regions_.emplace_back(group_.file.map(begin, size), stride);
     return {reinterpret_cast<float*>(region.of(self_)), count};

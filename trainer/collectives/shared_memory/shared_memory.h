@@ -1,7 +1,7 @@
 // Collectives between ranks that share memory.
 //
 // Registered buffers are reduced in place: a buffer is cut into blocks, and once all ranks have
-// started the collective, whoever waits for it takes the next block, reads it from every rank's
+// started the collective, a rank that waits for it takes the next block, reads it from every rank's
 // buffer, and writes the sum to every rank's buffer. Ranks that are still busy elsewhere are
 // served by those that wait. An all-reduce of S bytes over n ranks reads nS and writes nS in all.
 //

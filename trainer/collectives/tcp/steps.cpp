@@ -221,8 +221,8 @@ void StepRunner::compare(const CollectiveHeader& theirs) {
 }
 
 void StepRunner::await(bool may_send, bool may_receive) {
-  // A link that nothing is wanted of is left out, -1: of one that broke, poll() would tell at once
-  // and for ever, and the heartbeat's verdict go unread.
+  // A link that is not needed is left out, -1: for a broken one poll() would return at once each
+  // time, and the heartbeat's verdict would never be read.
   std::array<pollfd, 2> polled = {pollfd{may_receive ? links_.previous.get() : -1, POLLIN, 0},
                                   pollfd{may_send ? links_.next.get() : -1, POLLOUT, 0}};
   if (poll(polled.data(), polled.size(), poll_timeout(after_seconds(k_check_seconds))) <= 0) {

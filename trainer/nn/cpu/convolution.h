@@ -61,7 +61,7 @@ class Convolution {
   std::vector<std::uint8_t> chosen_;
 };
 
-/// Of images with one channel, whose own gradient nobody wants.
+/// Of images with one channel, whose own gradient is not needed.
 class FirstConvolution : public Convolution {
  public:
   FirstConvolution(const std::string& name, std::size_t rows, const Pooling& pooling,

@@ -23,7 +23,7 @@ class CpuDense final : public Dense {
   bool score(const UnitMemory& memory, std::span<const std::int32_t> labels, const float* x,
              const float* scale, bool accumulate, float* logits, float* dx,
              Score* to) const override;
-  /// As many panels at a time as the owner wants to be told of.
+  /// As many panels at a time as the owner's granularity().
   void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
                        bool accumulate, ParameterOwner* owner) const override;
   void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, const float* x,
