@@ -100,9 +100,13 @@ void CheckpointWriter::write(const Piece& piece, std::span<const float> values) 
     }
     values = held_;
   }
-  row_major_.resize(tensor.count());
-  tensor.read(values, row_major_);
-  file_.write(row_major_);
+  constexpr std::size_t k_rows = 64; // At a time, so that they are in cache when they are written.
+  const std::size_t columns = tensor.count() / tensor.shape[0];
+  for (std::size_t row = 0; row < tensor.shape[0]; row += k_rows) {
+    row_major_.resize(std::min(k_rows, tensor.shape[0] - row) * columns);
+    tensor.read_rows(values, row, row_major_);
+    file_.write(row_major_);
+  }
   held_.clear();
 }
 

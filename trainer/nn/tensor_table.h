@@ -47,6 +47,8 @@ struct Tensor {
   std::size_t place_of(std::size_t index) const;
   /// All values as others store them, from what the tensor takes in an arena, and back to it.
   void read(std::span<const float> held, std::span<float> to) const;
+  /// Of them as many whole rows of shape[0], from row `first` on, as `to` has room for.
+  void read_rows(std::span<const float> held, std::size_t first, std::span<float> to) const;
   void write(std::span<const float> from, std::span<float> held) const;
 };
 
