@@ -72,6 +72,22 @@ std::vector<std::span<const float>> own_values(const SavedArena& arena,
   return values;
 }
 
+/// Of each arena what this rank owns, one behind the other.
+void copy_arenas(Device& device, const std::vector<SavedArena>& arenas, const Shards& shards,
+                 std::vector<Buffer>& copies) {
+  for (std::size_t i = 0; i < arenas.size(); ++i) {
+    if (copies.size() == i) {
+      copies.push_back(device.allocate_pinned(shards.own_floats(), DType::f32));
+    }
+    float* to = copies[i].data();
+    for (const std::span<const float> values : own_values(arenas[i], shards.own())) {
+      device.stream().copy(values.data(), to, values.size_bytes());
+      to += values.size();
+    }
+  }
+  device.stream().record()->wait();
+}
+
 /// How long the other ranks' parts of a checkpoint are waited for.
 class WaitLimit {
  public:
@@ -215,7 +231,7 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
                       &table = replica.model->tensors()] {
     return std::make_shared<CheckpointWriter>(folder, head, table, prefixes, own, part);
   };
-  std::shared_ptr<CheckpointWriter> file; // Null: what is copied is written while training goes on.
+  std::shared_ptr<CheckpointWriter> file; // Null: a copy is written while training continues.
   if (is_shared && !is_in_parts) {
     file = rank == 0 ? begin() : nullptr;
     for (const SavedArena& arena : arenas) {
@@ -234,36 +250,32 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
         file->add(values);
       }
     }
-  } else if (is_in_parts || rank == 0) {
-    copy(replica, shards);
   }
-  if (is_in_parts || rank == 0) {
-    is_joining_ = is_in_parts && rank == 0;
-    saving_ = std::async(std::launch::async, [=, this] {
-      const std::shared_ptr<CheckpointWriter> writer = file ? file : begin();
-      for (const Buffer& copy : copies_) {
-        writer->add(copy.span());
-      }
-      writer->commit(keep, WaitLimit(is_over_));
-    });
+  if (!is_in_parts && rank != 0) {
+    return;
   }
-}
-
-/// Of each arena what this rank owns, one behind the other.
-void CheckpointSaver::copy(const Replica& replica, const Shards& shards) {
-  const std::vector<SavedArena> arenas = arenas_of(replica);
   Device& device = replica.device;
-  for (std::size_t i = 0; i < arenas.size(); ++i) {
-    if (copies_.size() == i) {
-      copies_.push_back(device.allocate_pinned(shards.own_floats(), DType::f32));
-    }
-    float* to = copies_[i].data();
-    for (const std::span<const float> values : own_values(arenas[i], shards.own())) {
-      device.stream().copy(values.data(), to, values.size_bytes());
-      to += values.size();
-    }
+  const auto copy = [=, &device, this] { copy_arenas(device, arenas, shards, copies_); };
+  if (!file && !device.is_host()) {
+    copy();
   }
-  device.stream().record()->wait();
+  std::promise<void> copied; // Also where it is destroyed.
+  copied_ = copied.get_future();
+  is_joining_ = is_in_parts && rank == 0;
+  saving_ =
+      std::async(std::launch::async, [=, &device, this, copied = std::move(copied)]() mutable {
+        if (!file && device.is_host()) { // In this thread, which no stream of a GPU's is for.
+          copy();
+        }
+        copied.set_value();
+        const std::shared_ptr<CheckpointWriter> writer = file ? file : begin();
+        if (!file) {
+          for (const Buffer& values : copies_) {
+            writer->add(values.span());
+          }
+        }
+        writer->commit(keep, WaitLimit(is_over_));
+      });
 }
 
 void CheckpointSaver::wait(Communicator& communicator) {

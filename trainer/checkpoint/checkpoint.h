@@ -68,9 +68,15 @@ class CheckpointSaver {
   ///
   /// Of a whole replica rank 0 alone has to call it, and a copy is saved; of one that is shared all
   /// ranks have to. Where these have not met, it is sent to rank 0, which writes it bucket by
-  /// bucket before this returns.
+  /// bucket before this returns. On the host the copy is made while training continues: the replica
+  /// must not change before wait_until_copied().
   void save(const std::string& folder, const Replica& replica, const Progress& progress,
             Communicator& communicator, std::size_t keep = k_kept);
+  void wait_until_copied() const {
+    if (copied_.valid()) {
+      copied_.wait();
+    }
+  }
   /// Until it is saved: by rank 0 all of it, by another its own part. Gives copies' memory back.
   /// Throws Error; what was there before stays; and PeerError where a peer is gone whose part is
   /// missing.
@@ -78,14 +84,14 @@ class CheckpointSaver {
 
  private:
   void finish(Communicator& communicator);
-  void copy(const Replica& replica, const Shards& shards);
 
   bool makes_copies_;
   std::uint64_t writers_ = 0; ///< Their number, once they have met; see RankPart.
   bool is_joining_ = false;   ///< Waits for others' parts.
   std::atomic<bool> is_over_ = false;
   std::vector<Buffer> copies_; ///< An arena's each.
-  std::future<void> saving_;   ///< Waited for at the end, before the copies go.
+  std::future<void> copied_;
+  std::future<void> saving_; ///< Waited for at the end, before the copies go.
 };
 
 /// A checkpoint that a run goes on from.

@@ -71,6 +71,7 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
   if (replica_->precision != options_.precision) {
     replica_->compute_in(options_.precision);
   }
+  saver_.wait_until_copied(); // The step before it may have failed.
   const bool votes = settings_.end != 0 || is_shared();
   replica_->attach(communicator, votes ? std::size_t{k_vote_floats} : 0);
   if (const std::string& folder = options_.checkpoint_dir;
@@ -269,6 +270,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   BatchSplit split(settings_.split_by_speed != 0, batch_size, communicator);
   MultiWorker strategy(communicator, *replica_, options_.step, &split,
                        settings_.timeline != 0 ? &timeline_ : nullptr);
+  strategy.set_before_update([this] { saver_.wait_until_copied(); });
   SamplerOptions sampling =
       sampler_options(data_, batch_size, communicator.rank(), communicator.world_size(),
                       settings_.seed, settings_.samples);

@@ -124,6 +124,9 @@ Score MultiWorker::step(const Batch& batch) {
   const double computed = now();
   seconds_computing_ += computed - begin - (exchange_->seconds_exposed() - exposed);
   note(timeline_, Timeline::What::compute, begin, computed);
+  if (replica_.device.is_host()) {
+    before_update_();
+  }
   exchange_->synchronise();
   if (!votes_.empty()) {
     check_votes(batch);

@@ -22,6 +22,7 @@
 // rank's share of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -68,6 +69,9 @@ class MultiWorker {
   void ask_for_pause(bool wants) { wants_pause_ = wants; }
   /// Whether one of them wanted it before the last step: the same on every rank.
   bool pauses() const { return !votes_.empty() && votes_[k_wants_pause] > 0; }
+
+  /// Called on the host's own device in each step, before parameters or moments change.
+  void set_before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
 
   /// One step of training. Gives the score, this rank's own, of those steps since the last call
   /// that the device has told: this one too where it is the host, else those up to two steps ago.
@@ -118,6 +122,7 @@ class MultiWorker {
   Passes passes_;
   Outcomes outcomes_;
   Score told_; ///< What has come of them since the last step().
+  std::function<void()> before_update_ = [] {};
   std::span<float> votes_;
   bool wants_pause_ = false;
   std::uint64_t first_overflow_ = UINT64_MAX; ///< In the arena, of this rank's gradients.

@@ -52,6 +52,22 @@ std::vector<float> copy(std::span<const float> values) { return {values.begin(),
 
 } // namespace
 
+TEST_CASE(
+    "a checkpoint holds what the replica held when it was saved, whatever changes afterwards") {
+  const TempFolder folder;
+  Run run;
+  run.steps(3);
+  const std::vector<float> parameters = copy(run.replica.parameters);
+  CheckpointSaver saver;
+  saver.save(folder.path(), run.replica, run.progress, *run.communicator);
+  saver.wait_until_copied();
+  run.steps(2);
+  saver.wait(*run.communicator);
+  Run loaded;
+  load_checkpoint(*newest_checkpoint(folder.path()), loaded.replica, run.progress);
+  CHECK(copy(loaded.replica.parameters) == parameters);
+}
+
 TEST_CASE("training, saving, loading and training on gives the same bits as never stopping") {
   const TempFolder folder;
   Run whole;
