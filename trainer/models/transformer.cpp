@@ -1,9 +1,12 @@
 #include "trainer/models/transformer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <future>
 #include <numbers>
 #include <optional>
+#include <thread>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -34,23 +37,45 @@ std::vector<float> normal(std::uint64_t seed, std::uint32_t tensor, double devia
   return values;
 }
 
-/// Weights to begin with, in all of an arena's matrices.
+/// Initial weights, in all of an arena's matrices: by all of the host's cores, as it takes one of
+/// them half a minute for 10^9.
 void draw_weights(std::uint64_t seed, const TensorTable& tensors,
                   const std::function<double(const std::string&)>& deviation_of,
                   std::span<float> arena) {
   constexpr std::size_t k_piece = 1 << 16;
+  struct Piece {
+    std::uint32_t tensor;
+    std::size_t first;
+    std::size_t last;
+  };
+  std::vector<Piece> pieces;
   for (std::size_t t = 0; t < tensors.tensors().size(); ++t) {
-    const Tensor& tensor = tensors[t];
-    const std::size_t count = tensor.count();
-    const bool is_weight = tensor.shape.size() > 1; // Else a bias, or a norm's.
+    const std::size_t count = tensors[t].count();
+    const bool is_weight = tensors[t].shape.size() > 1; // Else a bias, or a norm's.
     for (std::size_t first = 0; is_weight && first < count; first += k_piece) {
-      const std::size_t last = std::min(first + k_piece, count);
-      const auto values =
-          normal(seed, static_cast<std::uint32_t>(t), deviation_of(tensor.name), first, last);
+      pieces.push_back({static_cast<std::uint32_t>(t), first, std::min(first + k_piece, count)});
+    }
+  }
+  std::atomic<std::size_t> next = 0;
+  const auto draw = [&] {
+    for (std::size_t at = next++; at < pieces.size(); at = next++) {
+      const auto& [number, first, last] = pieces[at];
+      const Tensor& tensor = tensors[number];
+      const auto values = normal(seed, number, deviation_of(tensor.name), first, last);
       for (std::size_t i = first; i < last; ++i) {
         arena[tensor.offset + tensor.place_of(i)] = values[i - first];
       }
     }
+  };
+  const std::size_t threads =
+      std::min<std::size_t>(std::thread::hardware_concurrency(), pieces.size());
+  std::vector<std::future<void>> others;
+  for (std::size_t i = 1; i < threads; ++i) {
+    others.push_back(std::async(std::launch::async, draw));
+  }
+  draw();
+  for (std::future<void>& other : others) {
+    other.get();
   }
 }
 
