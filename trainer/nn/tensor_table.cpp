@@ -13,6 +13,14 @@
 #include "trainer/errors.h"
 
 namespace trainer {
+std::size_t floats_in(std::span<const ArenaRange> ranges) {
+  std::size_t floats = 0;
+  for (const ArenaRange& range : ranges) {
+    floats += range.size();
+  }
+  return floats;
+}
+
 std::size_t Tensor::count() const {
   return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
 }

@@ -13,11 +13,8 @@ ParameterClient::Server::Server(LinkPurpose purpose, std::string title, const st
                                 std::span<float> parameters, std::span<float> gradients)
     : purpose_(purpose), title_(std::move(title)), address_(address),
       where_(TaskAddress::parse(address, title_)), token_(std::move(token)), hello_(hello),
-      ranges_(hello.ranges()), parameters_(parameters), gradients_(gradients) {
-  for (const ArenaRange& range : ranges_) {
-    halves_.resize(halves_.size() + (hello_.gradients() == WireType::fp32 ? 0 : range.size()));
-  }
-}
+      ranges_(hello.ranges()), parameters_(parameters), gradients_(gradients),
+      halves_(hello_.gradients() == WireType::fp32 ? 0 : floats_in(ranges_)) {}
 
 std::string ParameterClient::Server::name() const {
   return fmt::format("{} ({})", title_, address_);

@@ -14,9 +14,7 @@ void Session::accept(const WorkerHello& hello) {
   hello_ = hello;
   is_accepted_ = true;
   ranges_ = hello.ranges();
-  for (const ArenaRange& range : ranges_) {
-    held_ += range.size();
-  }
+  held_ = floats_in(ranges_);
   if (const SharedFile file = SharedFile::open(hello_.memory)) {
     try {
       arenas_ = file.map(0, SharedLayout(hello_.arena).size);

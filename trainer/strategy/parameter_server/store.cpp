@@ -1,7 +1,6 @@
 #include "trainer/strategy/parameter_server/store.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -13,17 +12,11 @@ namespace {
 
 constexpr std::size_t k_block = 4096; ///< Floats; gradient, moments and values fit the L2 cache.
 
-std::size_t total(const std::vector<ArenaRange>& ranges) {
-  return std::accumulate(
-      ranges.begin(), ranges.end(), std::size_t{0},
-      [](std::size_t sum, const ArenaRange& range) { return sum + range.size(); });
-}
-
 } // namespace
 
 ShardStore::ShardStore(std::vector<ArenaRange> ranges, const LearningRate& learning_rate,
                        Device& device)
-    : ranges_(std::move(ranges)), parameters_(total(ranges_)), gradients_(parameters_.size()),
+    : ranges_(std::move(ranges)), parameters_(floats_in(ranges_)), gradients_(parameters_.size()),
       learning_rate_(learning_rate), optimizer_({}, parameters_.span(), gradients_.span(), device) {
 }
 
