@@ -22,7 +22,7 @@ std::string ParameterClient::Server::name() const {
 
 Score ParameterClient::Server::totals() const noexcept {
   Score all = totals_before_;
-  return all += totals_;
+  return all += values_.totals;
 }
 
 template <typename Act>
@@ -36,10 +36,10 @@ void ParameterClient::Server::guarded(const Act& act) {
     channel_.reset();
     why_ = error.what();
     if (refused_.empty()) { // Else it has closed the connection after it said why.
-      throw ServerLost(
-          fmt::format("worker {} lost {} at step {}: {}; {}", hello_.worker, name(), version_, why_,
-                      purpose_ == LinkPurpose::coordinator ? "a job ends with its coordinator"
-                                                           : "waiting for it"));
+      throw ServerLost(fmt::format(
+          "worker {} lost {} at step {}: {}; {}", hello_.worker, name(), version(), why_,
+          purpose_ == LinkPurpose::coordinator ? "a job ends with its coordinator"
+                                               : "waiting for it"));
     }
   }
   if (!refused_.empty()) {
@@ -70,75 +70,55 @@ void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
     throw PeerError(
         fmt::format("worker {} waited for {} in vain, last at step {} ({}): is it running, "
                     "and reachable from here?",
-                    hello_.worker, name(), version_, *why));
+                    hello_.worker, name(), version(), *why));
   }
 }
 
 void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
-  welcomed_ = false;
-  answered_ = true;
+  request_ = 0;
+  answered_ = false;
   sent_ = 0;
   refused_.clear();
-  heard_ = Clock::now();
   guarded([&] { channel_->send(FrameType::hello, bytes_of(hello_)); });
-  while (!welcomed_) {
-    wait(deadline, peer_timeout);
+  while (!answered_) {
+    pollfd polled = to_poll();
+    poll(&polled, 1, poll_timeout(deadline));
+    advance(polled.revents, peer_timeout);
   }
-}
-
-void ParameterClient::Server::wait(Deadline deadline, double peer_timeout) {
-  pollfd polled = to_poll();
-  poll(&polled, 1, poll_timeout(deadline));
-  advance(polled.revents, peer_timeout);
-}
-
-pollfd ParameterClient::Server::to_poll() const {
-  return {is_open() ? channel_->fd() : -1,
-          static_cast<short>(POLLIN | (has_unsent() ? POLLOUT : 0)), 0};
 }
 
 void ParameterClient::Server::advance(short ready, double peer_timeout) {
-  guarded([&] {
-    if (ready != 0) {
-      channel_->flush();
-      channel_->receive();
-      heard_ = Clock::now();
-    } else if (const double silent = -seconds_until(heard_); silent > peer_timeout) {
-      throw LinkError(fmt::format("silent for {:.0f} s", silent));
-    }
-  });
+  guarded([&] { channel_->advance(ready, peer_timeout); });
 }
 
-void ParameterClient::Server::ask(FrameType type, FrameFields fields) {
+void ParameterClient::Server::ask(FrameType type, Request request) {
   answered_ = false;
-  fields.request = ++request_;
-  guarded([&] {
-    // Heartbeats lie unread while this rank computes: silence counts from here.
-    heard_ = Clock::now();
-    channel_->send(type, bytes_of(fields));
-  });
-}
-
-void ParameterClient::Server::ask_how_it_stands() {
-  welcomed_ = false;
-  heard_ = Clock::now();
-  guarded([&] { channel_->send(FrameType::welcome); });
+  sent_ = 0;
+  request.number = ++request_;
+  if (purpose_ == LinkPurpose::coordinator) {
+    values_.version = request.step; // The worker has them of others.
+  } else {
+    request.generation = values_.generation;
+  }
+  guarded([&] { channel_->send(type, bytes_of(request)); });
 }
 
 void ParameterClient::Server::begin(std::int64_t generation, std::int64_t version) {
+  if (values_.generation != generation) {
+    totals_before_ = totals();
+    values_ = {.generation = generation};
+  }
+  if (state_.generation >= generation) {
+    return;
+  }
   WriteParts values;
   for (const ArenaRange& range : ranges_) {
-    if (version < 0 && welcome_.generation < generation) {
+    if (version < 0) {
       values.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
     }
   }
-  if (std::exchange(generation_, generation) != generation) {
-    totals_before_ = totals();
-    totals_ = {};
-    version_ = 0;
-  }
-  const FrameFields fields{.step = version, .extra = generation};
-  guarded([&] { channel_->send(FrameType::begin, bytes_of(fields), std::move(values)); });
+  const Request request{.generation = generation, .step = version};
+  guarded([&] { channel_->send(FrameType::begin, bytes_of(request), std::move(values)); });
 }
 
 /// Those of the arena's first `count` that have not gone; in shared memory, rounds what the server
@@ -156,7 +136,7 @@ void ParameterClient::Server::send_gradients(std::size_t count) {
       continue;
     }
     const std::span<float> piece = gradients_.subspan(range.first + gone, ready - gone);
-    if (welcome_.shares_memory != 0) {
+    if (state_.shares_memory != 0) {
       float* const rounded = piece.data();
       const float* const given = piece.data();
       if (wire != WireType::fp32) {
@@ -177,7 +157,7 @@ void ParameterClient::Server::send_gradients(std::size_t count) {
 
 void ParameterClient::Server::send_final(std::size_t count) {
   try {
-    if (is_open() && welcome_.shares_memory == 0) {
+    if (is_open() && state_.shares_memory == 0) {
       guarded([&] {
         send_gradients(count);
         channel_->flush();
@@ -188,26 +168,10 @@ void ParameterClient::Server::send_final(std::size_t count) {
   }
 }
 
-void ParameterClient::Server::push(const FrameFields& fields) {
+void ParameterClient::Server::push(Request request) {
   guarded([&] { send_gradients(SIZE_MAX); });
-  sent_ = 0;
-  FrameFields mine = fields;
-  mine.extra = version_;
-  ask(FrameType::push, mine);
-}
-
-void ParameterClient::Server::pull(std::int64_t version) {
-  sent_ = 0;
-  ask(FrameType::pull, {.step = version});
-}
-
-void ParameterClient::Server::ask_for_work(const WorkReport& report) {
-  answered_ = false;
-  version_ = report.version;
-  guarded([&] {
-    heard_ = Clock::now();
-    channel_->send(FrameType::ask, bytes_of(report));
-  });
+  request.version = version();
+  ask(FrameType::push, request);
 }
 
 void ParameterClient::Server::goodbye() {
@@ -228,54 +192,43 @@ void ParameterClient::Server::send_heartbeat() noexcept {
 
 ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
   switch (static_cast<FrameType>(header.what)) {
-  case FrameType::welcome:
-    return {writable_bytes_of(coming_)};
   case FrameType::refused:
     if (header.size > k_longest_text) {
       wrong_length();
     }
     text_.resize(header.size);
     return {std::as_writable_bytes(std::span(text_))};
+  case FrameType::state:
+    return {writable_bytes_of(coming_)};
   case FrameType::parameters: {
-    ReadParts parts = {writable_bytes_of(fields_)};
-    for (std::size_t i = 0; welcome_.shares_memory == 0 && i < ranges_.size(); ++i) {
+    ReadParts parts = {writable_bytes_of(coming_)};
+    for (std::size_t i = 0; state_.shares_memory == 0 && i < ranges_.size(); ++i) {
       const ArenaRange& range = ranges_[i];
       parts.push_back(std::as_writable_bytes(parameters_.subspan(range.first, range.size())));
     }
     return parts;
   }
-  case FrameType::work:
-    return {writable_bytes_of(work_)};
   case FrameType::heartbeat:
     return {};
   default:
-    not_due();
+    unexpected_message();
   }
 }
 
 void ParameterClient::Server::handle(const FrameHeader& header) {
-  switch (static_cast<FrameType>(header.what)) {
-  case FrameType::welcome:
-    welcome_ = coming_;
-    welcomed_ = true;
-    break;
-  case FrameType::refused:
+  const auto type = static_cast<FrameType>(header.what);
+  if (type == FrameType::refused) {
     refused_ = dtrain::printable(text_);
-    break;
-  case FrameType::parameters:
-    if (fields_.request != request_) {
-      break; // Asked for before the servers restarted.
+  }
+  if (type != FrameType::state && type != FrameType::parameters) {
+    return;
+  }
+  state_ = coming_;
+  if (state_.request == request_) { // Else it was asked for before the servers restarted.
+    answered_ = true;
+    if (type == FrameType::parameters) {
+      values_ = state_;
     }
-    version_ = fields_.step;
-    totals_ = fields_.score;
-    first_worker_ = fields_.extra;
-    answered_ = true;
-    break;
-  case FrameType::work:
-    answered_ = true;
-    break;
-  default:
-    break;
   }
 }
 

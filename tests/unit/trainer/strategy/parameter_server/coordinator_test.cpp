@@ -103,8 +103,8 @@ class Running {
   unit::Thread thread_;
 };
 
-const WorkReport k_first;
-const WorkReport k_one_batch = {.score = {.loss = 2, .correct = 3, .count = 10}};
+const Request k_first;
+const Request k_one_batch = {.score = {.loss = 2, .correct = 3, .count = 10}};
 
 /// A chief, or a server, that refuses whoever comes with this text.
 class Refusing {
@@ -118,8 +118,7 @@ class Refusing {
 
  private:
   void run(LinkPurpose purpose) {
-    Acceptor acceptor(std::move(listener_), k_token, purpose,
-                      [](const Introduction&) { return std::optional<std::string>(); });
+    Acceptor acceptor(std::move(listener_), k_token, purpose);
     auto arrival = acceptor.next(after_seconds(unit::k_patience));
     REQUIRE(arrival);
     tune_link(arrival->link, unit::k_patience);
@@ -228,7 +227,9 @@ TEST_CASE("a coordinator whose workers do not come, or do not come back, says so
     ChiefLink worker(running.link(0, 1));
     CHECK(worker.next(k_first) == 0);
   }
-  CHECK(running.finish().find("no worker left and 0 of 5 batches done") != std::string::npos);
+  const std::string why = running.finish();
+  CHECK(why.find("no worker left; the last was worker 0 (") != std::string::npos);
+  CHECK(why.find("0 of 5 batches are done") != std::string::npos);
 }
 
 TEST_CASE("a worker whose coordinator is gone says so at once") {
