@@ -40,13 +40,13 @@ ParameterClient::ParameterClient(PsJob job, const WorkerHello& self, std::size_t
   }
   gradients_ = job_.shared_memory ? arenas_.gradients() : own_.span().first(count);
   parameters_ = job_.shared_memory ? arenas_.parameters() : own_.span().last(count);
+  halves_.resize(hello.gradients() == WireType::fp32 ? 0 : count);
   for (const std::string& address : job_.task.servers) {
-    servers_.emplace_back(LinkPurpose::parameter_server, fmt::format("ps {}", hello.server),
-                          address, job_.task.token, hello, parameters_, gradients_);
+    servers_.emplace_back(*this, LinkPurpose::parameter_server, address, hello);
     ++hello.server;
   }
   if (has_chief()) {
-    chief_.emplace_back(LinkPurpose::coordinator, "chief", job_.task.chief, job_.task.token, self_);
+    chief_.emplace_back(*this, LinkPurpose::coordinator, job_.task.chief, self_);
   }
   // Silence is taken for death.
   alive_.emplace(mutex_, heartbeat_seconds(job_.peer_timeout), [this] {
@@ -77,7 +77,7 @@ void ParameterClient::dial(Server& server) {
   {
     // It may take long to come back: the others must hear meanwhile that this worker lives.
     const Unlocked unlocked(mutex_);
-    server.dial(after_seconds(job_.rendezvous_timeout), job_.peer_timeout);
+    server.dial();
   }
   dialled_ = nullptr;
 }
@@ -110,7 +110,7 @@ void ParameterClient::await(std::list<Server>& asked, std::int64_t generation) {
            poll_timeout(after_seconds(heartbeat_seconds(job_.peer_timeout))));
     }
     for (std::size_t i = 0; i < waited.size(); ++i) {
-      waited[i]->advance(polled[i].revents, job_.peer_timeout);
+      waited[i]->advance(polled[i].revents);
     }
   }
   seconds_waiting_ += -seconds_until(started);

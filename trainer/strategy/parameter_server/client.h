@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "trainer/device/buffer.h"
 #include "trainer/device/cpu/kernels.h"
@@ -105,6 +106,7 @@ class ParameterClient {
   Buffer own_;
   std::span<float> parameters_;
   std::span<float> gradients_;
+  std::vector<std::uint16_t> halves_; ///< Gradients on their way, where that is in 16 bits.
   double seconds_waiting_ = 0;
   Values values_;
 

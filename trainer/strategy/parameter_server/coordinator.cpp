@@ -6,33 +6,25 @@
 
 namespace trainer {
 
-std::string Coordinator::refusal(const WorkerHello& hello) {
+std::string Coordinator::begin(const WorkerHello& hello) {
   const RunSettings& its = hello.settings;
-  WorkerHello job = agreed_ ? *agreed_ : expected_(std::max<std::uint64_t>(its.samples, 1));
-  if (!agreed_) {
-    job.settings.data = its.data;
-    job.settings.kernels = its.kernels;
-  }
-  if (const std::string differs = difference(hello, job); !differs.empty()) {
+  WorkerHello own = expected_(std::max<std::uint64_t>(its.samples, 1));
+  own.settings.data = its.data;
+  own.settings.kernels = its.kernels;
+  if (const std::string differs = difference(hello, own); !differs.empty()) {
     return "it trains another job than the chief: " + differs;
   }
-  if (!agreed_) {
-    agreed_ = job;
-    const auto size = static_cast<std::uint64_t>(its.batch_size);
-    progress_.batches = its.epochs_end > 0
-                            ? static_cast<std::int64_t>((its.epochs_end + size - 1) / size)
-                            : its.steps * hello.workers;
-    progress_.samples = its.samples;
-    ledger_.emplace(progress_.batches, workers_, job.policy.is_sync());
-  }
+  const auto size = static_cast<std::uint64_t>(its.batch_size);
+  progress_.batches = its.epochs_end > 0
+                          ? static_cast<std::int64_t>((its.epochs_end + size - 1) / size)
+                          : its.steps * hello.workers;
+  progress_.samples = its.samples;
+  ledger_.emplace(progress_.batches, workers(), hello.policy.is_sync());
   return "";
 }
 
 void Coordinator::serve(Session& session, FrameType type) {
   if (type == FrameType::hello) {
-    if (!seen_.insert(session.worker()).second) {
-      say(fmt::format("{} is back", session.name()));
-    }
     session.send_state({});
     return;
   }

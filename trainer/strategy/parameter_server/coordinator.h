@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "trainer/device/cpu/kernels.h"
@@ -42,16 +41,14 @@ class Coordinator final : public WorkerService {
   bool is_finished() const override {
     return ledger_ && ledger_->is_finished() && sessions_.empty();
   }
-  std::string refusal(const WorkerHello& hello) override;
+  std::string begin(const WorkerHello& hello) override;
   void serve(Session& session, FrameType type) override;
   std::string lose(int worker) override;
 
   Expected expected_;
   OnProgress on_progress_;
-  std::optional<WorkerHello> agreed_; ///< None until the first worker has come,
-  std::optional<WorkLedger> ledger_;  ///< likewise.
+  std::optional<WorkLedger> ledger_; ///< None until the first worker has come.
   CoordinatorProgress progress_;
-  std::set<int> seen_;
 };
 
 } // namespace trainer

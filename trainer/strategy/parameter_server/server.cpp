@@ -30,15 +30,7 @@ void ParameterServer::run() {
                   version(), now_.in / 1e6, now_.out / 1e6, now_.shared / 1e6));
 }
 
-std::string ParameterServer::refusal(const WorkerHello& hello) {
-  if (settings_) {
-    const std::string differs = difference(*settings_, hello);
-    return differs.empty() ? ""
-                           : fmt::format("it trains another job than worker {}: {}",
-                                         settings_->worker, differs);
-  }
-  settings_ = hello;
-  workers_ = static_cast<int>(hello.workers);
+std::string ParameterServer::begin(const WorkerHello& hello) {
   store_.emplace(hello.ranges(), hello.settings.learning_rate, device_);
   if (!snapshot_folder_.empty()) {
     remove_unfinished(snapshot_folder_);
@@ -52,11 +44,7 @@ void ParameterServer::serve(Session& session, FrameType type) {
   case FrameType::hello:
     session.clock = slowest_clock();
     session.member = gathering_;
-    session.send_state(state());
-    if (!gathering_) {
-      say(fmt::format("{} joined at step {}", session.name(), version()));
-    }
-    break;
+    [[fallthrough]];
   case FrameType::ask_state:
     session.send_state(state());
     break;
@@ -79,7 +67,7 @@ void ParameterServer::serve(Session& session, FrameType type) {
 }
 
 std::string ParameterServer::lose(int /*worker*/) {
-  return fmt::format("at step {}, {} of {} workers left", version(), active_workers(), workers_);
+  return fmt::format("at step {}, {} of {} workers left", version(), active_workers(), workers());
 }
 
 ServerState ParameterServer::state() const {
@@ -87,7 +75,7 @@ ServerState ParameterServer::state() const {
                   .generation = generation_,
                   .has_moved = version() > began_at_ ? 1 : 0,
                   .totals = totals_,
-                  .first_worker = done_.empty() ? workers_ : *done_.begin()};
+                  .first_worker = done_.empty() ? workers() : *done_.begin()};
   std::copy_n(snapshots_.begin(), std::min(snapshots_.size(), now.snapshots.size()),
               now.snapshots.begin());
   for (const Session& session : sessions_) {
@@ -101,13 +89,13 @@ ServerState ParameterServer::state() const {
 void ParameterServer::take_push(Session& session) {
   session.member = true;
   session.clock = session.push()->step + 1;
-  if (!settings_->policy.is_sync()) {
+  if (!agreed_->policy.is_sync()) {
     stale_most_ = std::max(stale_most_, version() - session.push()->version);
   }
   const auto values = static_cast<double>(store_->parameters().size());
   (session.shares_memory() ? now_.shared : now_.in) +=
       values * static_cast<double>(session.shares_memory() ? sizeof(float)
-                                                           : wire_size(settings_->gradients()));
+                                                           : wire_size(agreed_->gradients()));
 }
 
 /// Begins another generation, from a snapshot or the worker's values.
@@ -120,13 +108,16 @@ void ParameterServer::restart(Session& session) {
     wrong_length();
   }
   if (is_new ? version() > 0 : snapshot == snapshots_.end()) {
-    refuse(session, fmt::format("ps {} has no snapshot of step {}", job_.task.index, request.step));
+    const std::string why =
+        fmt::format("ps {} has no snapshot of step {}", job_.task.index, request.step);
+    refuse(session, why);
+    throw LinkError(why);
   }
   if (is_new) {
     std::copy(session.values().begin(), session.values().end(), parameters.begin());
     save();
   } else {
-    store_->load(snapshot_folder_, job_text(*settings_), request.step);
+    store_->load(snapshot_folder_, job_text(*agreed_), request.step);
     snapshots_.erase(snapshots_.begin(), snapshot);
     resumed_ = true;
     say(fmt::format("resumes at step {} from {}", version(), snapshot_folder_));
@@ -144,8 +135,8 @@ void ParameterServer::restart(Session& session) {
 }
 
 void ParameterServer::save() {
-  if (settings_->policy.snapshot_every > 0 && !snapshot_folder_.empty()) {
-    store_->save(snapshot_folder_, job_text(*settings_), k_snapshots_kept);
+  if (agreed_->policy.snapshot_every > 0 && !snapshot_folder_.empty()) {
+    store_->save(snapshot_folder_, job_text(*agreed_), k_snapshots_kept);
     snapshots_.insert(snapshots_.begin(), version());
     snapshots_.resize(std::min(snapshots_.size(), k_snapshots_kept));
   }
@@ -171,11 +162,11 @@ void ParameterServer::advance() {
 /// Until all workers of the job are there.
 void ParameterServer::gather() {
   const bool is_late = Clock::now() >= gather_until_;
-  if (workers_ == 0 || !missing_workers().empty()) {
+  if (workers() == 0 || !missing_workers().empty()) {
     if (!is_late) {
       return;
     }
-    if (!resumed_ || active_workers() == 0) {
+    if (!resumed_) {
       throw PeerError(fmt::format("ps {} {}", job_.task.index, who_did_not_come()));
     }
     say(who_did_not_come() + "; goes on without them");
@@ -197,7 +188,7 @@ std::vector<Session*> ParameterServer::next_pushes() {
     if (session.over || !session.member) {
       continue;
     }
-    if (!settings_->policy.is_sync()) {
+    if (!agreed_->policy.is_sync()) {
       if (session.push()) {
         return {&session};
       }
@@ -215,7 +206,7 @@ std::vector<Session*> ParameterServer::next_pushes() {
     }
   }
   const std::int64_t needed = std::max<std::int64_t>(
-      1, std::min<std::int64_t>(able, members - settings_->policy.backup_workers));
+      1, std::min<std::int64_t>(able, members - agreed_->policy.backup_workers));
   if (static_cast<std::int64_t>(pushes.size()) < needed) {
     return {};
   }
@@ -235,7 +226,7 @@ void ParameterServer::update(const std::vector<Session*>& pushes) {
     session->drop_push();
     session->waits_for = version();
   }
-  if (version() % std::max<std::int64_t>(settings_->policy.snapshot_every, 1) == 0) {
+  if (version() % std::max<std::int64_t>(agreed_->policy.snapshot_every, 1) == 0) {
     save();
   }
 }
@@ -255,7 +246,7 @@ void ParameterServer::answer(Session& session) {
   if (session.over || !session.waits_for || *session.waits_for > version()) {
     return;
   }
-  const PsPolicy& policy = settings_->policy;
+  const PsPolicy& policy = agreed_->policy;
   if (!policy.is_sync() && policy.max_staleness >= 0 && session.member &&
       session.clock - slowest_clock() > policy.max_staleness) {
     return;
@@ -278,7 +269,7 @@ void ParameterServer::report() {
   if (late_ > 0) {
     extras += fmt::format(", {} late pushes dropped", late_);
   }
-  if (settings_ && !settings_->policy.is_sync()) {
+  if (agreed_ && !agreed_->policy.is_sync()) {
     extras += fmt::format(", staleness at most {}", stale_most_);
   }
   say(fmt::format("step {}, {:.0f} updates/s, {:.1f} MB/s in, {:.1f} MB/s out, {:.1f} MB/s through "

@@ -39,7 +39,7 @@ class ParameterServer final : public WorkerService {
   bool is_finished() const override {
     return !done_.empty() && !gathering_ && active_workers() == 0;
   }
-  std::string refusal(const WorkerHello& hello) override;
+  std::string begin(const WorkerHello& hello) override;
   void serve(Session& session, FrameType type) override;
   std::string lose(int worker) override;
   void advance() override;
@@ -61,8 +61,7 @@ class ParameterServer final : public WorkerService {
   void report();
 
   Device& device_;
-  std::string snapshot_folder_;         ///< This server's own; empty: no snapshots.
-  std::optional<WorkerHello> settings_; ///< The first worker's; all others agree.
+  std::string snapshot_folder_; ///< This server's own; empty: no snapshots.
   std::optional<ShardStore> store_;
   std::vector<std::int64_t> snapshots_; ///< Newest first.
   std::int64_t generation_ = 0;         ///< 0: there are no values.

@@ -8,16 +8,17 @@
 
 namespace trainer {
 
-ParameterClient::Server::Server(LinkPurpose purpose, std::string title, const std::string& address,
-                                std::string token, const WorkerHello& hello,
-                                std::span<float> parameters, std::span<float> gradients)
-    : purpose_(purpose), title_(std::move(title)), address_(address),
-      where_(TaskAddress::parse(address, title_)), token_(std::move(token)), hello_(hello),
-      ranges_(hello.ranges()), parameters_(parameters), gradients_(gradients),
-      halves_(hello_.gradients() == WireType::fp32 ? 0 : floats_in(ranges_)) {}
+ParameterClient::Server::Server(ParameterClient& client, LinkPurpose purpose, std::string address,
+                                const WorkerHello& hello)
+    : client_(client), purpose_(purpose), address_(std::move(address)), hello_(hello),
+      ranges_(hello.ranges()) {}
+
+std::string ParameterClient::Server::title() const {
+  return is_chief() ? "chief" : fmt::format("ps {}", hello_.server);
+}
 
 std::string ParameterClient::Server::name() const {
-  return fmt::format("{} ({})", title_, address_);
+  return fmt::format("{} ({})", title(), address_);
 }
 
 Score ParameterClient::Server::totals() const noexcept {
@@ -36,66 +37,65 @@ void ParameterClient::Server::guarded(const Act& act) {
     channel_.reset();
     why_ = error.what();
     if (refused_.empty()) { // Else it has closed the connection after it said why.
-      throw ServerLost(fmt::format(
-          "worker {} lost {} at step {}: {}; {}", hello_.worker, name(), version(), why_,
-          purpose_ == LinkPurpose::coordinator ? "a job ends with its coordinator"
-                                               : "waiting for it"));
+      throw ServerLost(
+          fmt::format("worker {} lost {} at step {}: {}; {}", hello_.worker, name(), version(),
+                      why_, is_chief() ? "a job ends with its coordinator" : "waiting for it"));
     }
   }
   if (!refused_.empty()) {
-    throw ClusterError(
-        fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), refused_));
+    throw_refused(refused_);
   }
 }
 
-void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
-  const Introduction self =
-      introduce_self(purpose_, static_cast<int>(hello_.worker), static_cast<int>(hello_.workers));
-  std::optional<std::string> why;
-  try {
-    why = dial_until(where_, token_, self, deadline, [&](Fd link) {
-      tune_link(link, peer_timeout);
-      channel_.emplace(std::move(link), *this);
-      try {
-        meet(deadline, peer_timeout);
-      } catch (const ServerLost& lost) {
-        throw LinkError(lost.what());
+void ParameterClient::Server::throw_refused(const std::string& why) const {
+  throw ClusterError(fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), why));
+}
+
+void ParameterClient::Server::dial() {
+  const Deadline deadline = after_seconds(client_.job_.rendezvous_timeout);
+  const auto meet = [&](Fd link) {
+    tune_link(link, client_.job_.peer_timeout);
+    channel_.emplace(std::move(link), *this);
+    request_ = 0;
+    answered_ = false;
+    sent_ = 0;
+    refused_.clear();
+    try {
+      guarded([&] { channel_->send(FrameType::hello, bytes_of(hello_)); });
+      while (!answered_) {
+        pollfd polled = channel_->to_poll();
+        poll(&polled, 1, poll_timeout(deadline));
+        advance(polled.revents);
       }
-    });
+    } catch (const ServerLost& lost) {
+      throw LinkError(lost.what());
+    }
+  };
+  try {
+    const auto why = dial_until(
+        TaskAddress::parse(address_, title()), client_.job_.task.token,
+        introduce_self(purpose_, static_cast<int>(hello_.worker), static_cast<int>(hello_.workers)),
+        deadline, meet);
+    if (why) {
+      throw PeerError(
+          fmt::format("worker {} waited for {} in vain, last at step {} ({}): is it running, "
+                      "and reachable from here?",
+                      hello_.worker, name(), version(), *why));
+    }
   } catch (const RefusedError& refused) {
-    throw ClusterError(
-        fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), refused.what()));
-  }
-  if (why) {
-    throw PeerError(
-        fmt::format("worker {} waited for {} in vain, last at step {} ({}): is it running, "
-                    "and reachable from here?",
-                    hello_.worker, name(), version(), *why));
+    throw_refused(refused.what());
   }
 }
 
-void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
-  request_ = 0;
-  answered_ = false;
-  sent_ = 0;
-  refused_.clear();
-  guarded([&] { channel_->send(FrameType::hello, bytes_of(hello_)); });
-  while (!answered_) {
-    pollfd polled = to_poll();
-    poll(&polled, 1, poll_timeout(deadline));
-    advance(polled.revents, peer_timeout);
-  }
-}
-
-void ParameterClient::Server::advance(short ready, double peer_timeout) {
-  guarded([&] { channel_->advance(ready, peer_timeout); });
+void ParameterClient::Server::advance(short ready) {
+  guarded([&] { channel_->advance(ready, client_.job_.peer_timeout); });
 }
 
 void ParameterClient::Server::ask(FrameType type, Request request) {
   answered_ = false;
   sent_ = 0;
   request.number = ++request_;
-  if (purpose_ == LinkPurpose::coordinator) {
+  if (is_chief()) {
     values_.version = request.step; // The worker has them of others.
   } else {
     request.generation = values_.generation;
@@ -114,7 +114,7 @@ void ParameterClient::Server::begin(std::int64_t generation, std::int64_t versio
   WriteParts values;
   for (const ArenaRange& range : ranges_) {
     if (version < 0) {
-      values.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
+      values.push_back(std::as_bytes(client_.parameters_.subspan(range.first, range.size())));
     }
   }
   const Request request{.generation = generation, .step = version};
@@ -126,16 +126,13 @@ void ParameterClient::Server::begin(std::int64_t generation, std::int64_t versio
 void ParameterClient::Server::send_gradients(std::size_t count) {
   const WireType wire = hello_.gradients();
   WriteParts parts;
-  std::size_t behind = 0; // Of this server's, those of the ranges so far.
   for (const ArenaRange& range : ranges_) {
-    const std::size_t gone = std::min(sent_ - std::min(sent_, behind), range.size());
-    const std::size_t ready = std::clamp(count, range.first, range.last) - range.first;
-    const std::size_t at = behind + gone;
-    behind += range.size();
-    if (ready <= gone) {
+    const std::size_t first = std::max(range.first, sent_);
+    const std::size_t last = std::min(range.last, count);
+    if (first >= last) {
       continue;
     }
-    const std::span<float> piece = gradients_.subspan(range.first + gone, ready - gone);
+    const std::span<float> piece = client_.gradients_.subspan(first, last - first);
     if (state_.shares_memory != 0) {
       float* const rounded = piece.data();
       const float* const given = piece.data();
@@ -145,11 +142,12 @@ void ParameterClient::Server::send_gradients(std::size_t count) {
     } else if (wire == WireType::fp32) {
       parts.push_back(std::as_bytes(piece));
     } else {
-      wire_kernels(wire).narrow(halves_.data() + at, piece.data(), piece.size());
-      parts.push_back(std::as_bytes(std::span(halves_).subspan(at, piece.size())));
+      std::uint16_t* const halves = client_.halves_.data() + first;
+      wire_kernels(wire).narrow(halves, piece.data(), piece.size());
+      parts.push_back(std::as_bytes(std::span(halves, piece.size())));
     }
-    sent_ = at + piece.size();
   }
+  sent_ = count;
   if (!parts.empty()) {
     channel_->send(FrameType::gradients, {}, std::move(parts));
   }
@@ -204,7 +202,8 @@ ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
     ReadParts parts = {writable_bytes_of(coming_)};
     for (std::size_t i = 0; state_.shares_memory == 0 && i < ranges_.size(); ++i) {
       const ArenaRange& range = ranges_[i];
-      parts.push_back(std::as_writable_bytes(parameters_.subspan(range.first, range.size())));
+      parts.push_back(
+          std::as_writable_bytes(client_.parameters_.subspan(range.first, range.size())));
     }
     return parts;
   }

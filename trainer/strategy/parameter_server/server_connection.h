@@ -22,10 +22,9 @@ struct ServerLost : PeerError {
 
 class ParameterClient::Server final : public FrameHandler {
  public:
-  /// `title`: "ps 1". Throws UsageError for an address that is not host:port.
-  Server(LinkPurpose purpose, std::string title, const std::string& address, std::string token,
-         const WorkerHello& hello, std::span<float> parameters = {},
-         std::span<float> gradients = {});
+  /// `hello` goes to it; the client's are token, arenas and patience.
+  Server(ParameterClient& client, LinkPurpose purpose, std::string address,
+         const WorkerHello& hello);
 
   std::string name() const; ///< "ps 1 (host:port)"
   bool is_open() const noexcept { return channel_.has_value(); }
@@ -40,9 +39,9 @@ class ParameterClient::Server final : public FrameHandler {
            (state_.generation == values_.generation && state_.version < values_.version);
   }
 
-  /// Connects and reads its state, trying again until the deadline. Throws PeerError then,
+  /// Connects and reads its state, trying again for rendezvous_timeout. Throws PeerError then,
   /// ClusterError when it refuses this worker.
-  void dial(Deadline deadline, double peer_timeout);
+  void dial();
 
   // Each request is answered before the next. Throw ServerLost.
   void ask(FrameType type, Request request = {});
@@ -59,26 +58,24 @@ class ParameterClient::Server final : public FrameHandler {
   bool has_answered() const noexcept { return answered_; }
   pollfd to_poll() const { return is_open() ? channel_->to_poll() : pollfd{-1, 0, 0}; }
   /// Reads and writes what can be. Throws ServerLost, ClusterError when the server gives up.
-  void advance(short ready, double peer_timeout);
+  void advance(short ready);
 
   ReadParts body_of(const FrameHeader& header) override;
   void handle(const FrameHeader& header) override;
 
  private:
+  bool is_chief() const noexcept { return purpose_ == LinkPurpose::coordinator; }
+  std::string title() const; ///< "ps 1"
   template <typename Act>
   void guarded(const Act& act);
+  [[noreturn]] void throw_refused(const std::string& why) const;
   void send_gradients(std::size_t count);
-  void meet(Deadline deadline, double peer_timeout);
 
+  ParameterClient& client_;
   LinkPurpose purpose_;
-  std::string title_;
   std::string address_;
-  TaskAddress where_;
-  std::string token_;
   WorkerHello hello_;
   std::vector<ArenaRange> ranges_;
-  std::span<float> parameters_;
-  std::span<float> gradients_;
 
   std::optional<Channel> channel_;
   ServerState state_;
@@ -89,8 +86,7 @@ class ParameterClient::Server final : public FrameHandler {
   ServerState coming_;
   std::string text_;
   std::string refused_;
-  std::size_t sent_ = 0;              ///< Gradients of the next push,
-  std::vector<std::uint16_t> halves_; ///< and as they are on their way, where that is in 16 bits.
+  std::size_t sent_ = 0; ///< Of the arena's gradients, before the next push.
   std::string why_ = "there is no connection";
 };
 

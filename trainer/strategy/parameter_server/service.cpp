@@ -10,8 +10,7 @@ namespace trainer {
 
 WorkerService::WorkerService(PsJob job, const TaskAddress& address, std::string name,
                              LinkPurpose purpose, Notice notice)
-    : job_(std::move(job)), workers_(static_cast<int>(job_.task.workers.size())),
-      name_(std::move(name)), notice_(std::move(notice)),
+    : job_(std::move(job)), name_(std::move(name)), notice_(std::move(notice)),
       acceptor_(listen_as_task(address, name_, job_.rendezvous_timeout), job_.task.token, purpose) {
 }
 
@@ -84,7 +83,12 @@ void WorkerService::handle(Session& session, FrameType type) {
 
 void WorkerService::accept(Session& session) {
   const WorkerHello hello = session.hello();
-  std::string why = refusal(hello);
+  std::string why;
+  if (!agreed_) {
+    why = begin(hello);
+  } else if (const std::string differs = difference(*agreed_, hello); !differs.empty()) {
+    why = fmt::format("it trains another job than worker {}: {}", agreed_->worker, differs);
+  }
   for (const Session& other : sessions_) {
     if (why.empty() && other.is_active() && other.worker() == hello.worker) {
       why = fmt::format("worker {} is there already", hello.worker);
@@ -92,13 +96,13 @@ void WorkerService::accept(Session& session) {
   }
   if (!why.empty()) {
     refuse(session, why);
+    throw LinkError(why);
   }
+  agreed_ = agreed_.value_or(hello);
   session.accept(hello);
-}
-
-void WorkerService::refuse(Session& session, const std::string& why) {
-  session.channel.send(FrameType::refused, std::as_bytes(std::span(why)));
-  throw LinkError(why);
+  if (!seen_.insert(session.worker()).second) {
+    say(fmt::format("{} is back", session.name()));
+  }
 }
 
 /// Tells the workers now and then that this task lives.
@@ -136,7 +140,7 @@ std::vector<int> WorkerService::missing_workers() const {
     }
   }
   std::vector<int> missing;
-  for (int worker = 0; worker < workers_; ++worker) {
+  for (int worker = 0; worker < workers(); ++worker) {
     if (!here.contains(worker)) {
       missing.push_back(worker);
     }
@@ -146,11 +150,11 @@ std::vector<int> WorkerService::missing_workers() const {
 
 std::string WorkerService::who_did_not_come() const {
   const std::string refusals = acceptor_.refusals();
-  return fmt::format(
-      "waited {:g} s: {} did not come{}{}", job_.rendezvous_timeout,
-      workers_ == 0 ? std::string("all workers")
-                    : fmt::format("workers {} of {}", fmt::join(missing_workers(), ", "), workers_),
-      refusals.empty() ? "" : "; ", refusals);
+  return fmt::format("waited {:g} s: {} did not come{}{}", job_.rendezvous_timeout,
+                     workers() == 0 ? std::string("all workers")
+                                    : fmt::format("workers {} of {}",
+                                                  fmt::join(missing_workers(), ", "), workers()),
+                     refusals.empty() ? "" : "; ", refusals);
 }
 
 } // namespace trainer

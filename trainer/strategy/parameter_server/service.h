@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <list>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -41,8 +42,8 @@ class WorkerService {
                 Notice notice);
 
   virtual bool is_finished() const = 0;
-  /// Why a worker is turned away; empty: it is not.
-  virtual std::string refusal(const WorkerHello& hello) = 0;
+  /// The first worker has come. Why it is turned away; empty: it is not.
+  virtual std::string begin(const WorkerHello& hello) = 0;
   /// A request of a worker, or its hello, which was accepted.
   virtual void serve(Session& session, FrameType type) = 0;
   /// A worker is lost; what that leaves.
@@ -59,17 +60,22 @@ class WorkerService {
       remove(session, error.what());
     }
   }
-  [[noreturn]] static void refuse(Session& session, const std::string& why);
+  static void refuse(Session& session, std::string_view why) {
+    session.channel.send(FrameType::refused, std::as_bytes(std::span(why)));
+  }
   int active_workers() const {
     return static_cast<int>(std::count_if(sessions_.begin(), sessions_.end(),
                                           [](const Session& s) { return s.is_active(); }));
+  }
+  int workers() const {
+    return static_cast<int>(agreed_ ? agreed_->workers : std::ssize(job_.task.workers));
   }
   std::vector<int> missing_workers() const;
   std::string who_did_not_come() const; ///< "waited 60 s: workers 0, 2 of 3 did not come"
   void say(const std::string& text) const { notice_(fmt::format("{}: {}", name_, text)); }
 
   PsJob job_;
-  int workers_; ///< Of the job; 0: not known yet.
+  std::optional<WorkerHello> agreed_; ///< The first worker's; all others agree.
   std::list<Session> sessions_;
   std::set<int> done_; ///< Workers.
 
@@ -87,7 +93,8 @@ class WorkerService {
   Acceptor acceptor_;
   Deadline next_heartbeat_ = Clock::now();
   Deadline alone_until_;
-  std::string last_lost_;
+  std::set<int> seen_;    ///< Workers that have come,
+  std::string last_lost_; ///< and the last one that was lost.
 };
 
 } // namespace trainer

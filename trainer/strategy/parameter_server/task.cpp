@@ -34,14 +34,13 @@ class Journal {
   LogLine line(std::int64_t step, const Score& totals, double input_seconds, double waiting) {
     const double seconds = now() - since_;
     const auto count = static_cast<double>(totals.count - before_.count);
-    LogLine line;
-    line.step = step;
-    line.epoch = epochs_a_step_ * static_cast<double>(step);
-    line.loss = (totals.loss - before_.loss) / count;
-    line.accuracy = static_cast<double>(totals.correct - before_.correct) / count;
-    line.samples_per_second = count / scored_ / seconds;
-    line.input_bound = (input_seconds - input_before_) / seconds;
-    line.waiting = (waiting - waiting_before_) / seconds;
+    const LogLine line{.step = step,
+                       .epoch = epochs_a_step_ * static_cast<double>(step),
+                       .loss = (totals.loss - before_.loss) / count,
+                       .accuracy = static_cast<double>(totals.correct - before_.correct) / count,
+                       .samples_per_second = count / scored_ / seconds,
+                       .input_bound = (input_seconds - input_before_) / seconds,
+                       .waiting = (waiting - waiting_before_) / seconds};
     since_ = now();
     before_ = totals;
     input_before_ = input_seconds;

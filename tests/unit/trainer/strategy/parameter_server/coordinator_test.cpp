@@ -10,7 +10,6 @@
 #include "trainer/errors.h"
 #include "trainer/job/handshake.h"
 #include "trainer/strategy/parameter_server/client.h"
-#include "trainer/strategy/parameter_server/server_connection.h"
 
 namespace trainer {
 namespace {
@@ -155,14 +154,12 @@ TEST_CASE("what a chief says in refusing a worker stays one line, whatever it ho
 
 TEST_CASE("what a server says in refusing a worker stays one line, whatever it holds") {
   Refusing server(LinkPurpose::parameter_server, "other\n\x1b[2Jjob");
-  std::vector<float> arena(16);
-  WorkerHello hello;
-  hello.arena = 16;
+  WorkerOptions options;
+  options.job.task.servers = {"127.0.0.1:" + std::to_string(server.port())};
+  options.job.task.token = k_token;
+  ParameterClient client = options.client(16);
   try {
-    ParameterClient::Server link(LinkPurpose::parameter_server, "ps 0",
-                                 "127.0.0.1:" + std::to_string(server.port()), k_token, hello,
-                                 arena, arena);
-    link.dial(after_seconds(unit::k_patience), unit::k_patience);
+    client.connect();
     FAIL("it was not refused");
   } catch (const ClusterError& error) {
     const std::string text = error.what();
