@@ -157,9 +157,8 @@ TEST_CASE("what a server says in refusing a worker stays one line, whatever it h
   WorkerOptions options;
   options.job.task.servers = {"127.0.0.1:" + std::to_string(server.port())};
   options.job.task.token = k_token;
-  ParameterClient client = options.client(16);
   try {
-    client.connect();
+    options.client(16).connect();
     FAIL("it was not refused");
   } catch (const ClusterError& error) {
     const std::string text = error.what();
