@@ -38,19 +38,14 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
               say) {
   replica_.place(client_.parameters(), client_.gradients());
   replica_.model->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
-}
-
-std::int64_t PsWorker::connect() {
   if (client_.has_chief()) {
     client_.meet_chief();
   }
-  const std::int64_t step = client_.connect();
-  replica_.optimizer.set_state(step, 0, {});
-  const StepOptions& options = job_.run.step;
+  replica_.optimizer.set_state(client_.connect(), 0, {});
+  const StepOptions& options = job.run.step;
   strategy_.emplace(*alone_, replica_, options,
                     std::make_unique<Served>(client_, replica_, options.buckets,
                                              options.limits(replica_.precision).need_norm()));
-  return step;
 }
 
 Score PsWorker::evaluate() {
