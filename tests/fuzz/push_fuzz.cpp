@@ -1,8 +1,8 @@
 // Frames that a worker could send to a parameter server: none may be believed in its length, and
 // what is accepted has to be what the server then adds up.
 //
-// An input is the job's type of gradients, a byte, then frames: type, step, extra, weight, a byte
-// each, the latter three only in the frames that begin with them; how much more the frame says
+// An input is the job's type of gradients, a byte, then frames: type, step, generation, weight, a
+// byte each, the latter three only in the frames that begin with them; how much more the frame says
 // there is, two bytes, or what a push is due where both
 // are 0xff; then so much, zeros where the
 // input ends. An input of a first byte of 0x80 or more is bytes of a hello.
@@ -38,23 +38,27 @@ void require(bool ok) {
 }
 
 /// A server without a network: applies each push when it has come.
-class Owner final : public SessionOwner {
+class Server {
  public:
-  void hello(Session& session, const WorkerHello& hello) override {
+  void accept(Session& session, const WorkerHello& hello) {
     WorkerHello small = small_hello(); // Another process' files are not this test's to open.
     small.settings.wire = hello.settings.wire;
     session.accept(small);
   }
-  void welcome(Session&) override {}
-  void begin(Session&, const FrameFields&, std::span<const std::byte>) override {}
-  void pushed(Session& session) override {
-    const Contribution one = session.contribution();
-    require(one.gradients.size() == 2 && one.weight > 0);
-    store_.apply({&one, 1});
-    session.drop_push();
+  void serve(Session& session, FrameType type) {
+    if (type == FrameType::hello) {
+      accept(session, session.hello());
+    } else if (type == FrameType::push) {
+      const Contribution one = session.contribution();
+      require(one.gradients.size() == 2 && one.weight > 0);
+      store_.apply({&one, 1});
+      session.drop_push();
+    } else if (type == FrameType::pull) {
+      session.send_parameters({}, store_.parameters());
+    } else if (type == FrameType::goodbye) {
+      session.over = true;
+    }
   }
-  void pull(Session& session) override { session.send_parameters({}, store_.parameters()); }
-  void goodbye(Session& session) override { session.over = true; }
 
  private:
   CpuDevice device_;
@@ -86,15 +90,15 @@ void drop_answers(const Fd& link) {
 void feed(Session& session, const Fd& worker, Input input, std::size_t push_bytes) {
   while (!input.is_empty() && !session.over) {
     const auto type = static_cast<FrameType>(input.next());
-    FrameFields fields;
-    fields.step = static_cast<std::int8_t>(input.next());
-    fields.extra = static_cast<std::int8_t>(input.next());
-    fields.weight = static_cast<std::int8_t>(input.next());
+    Request request;
+    request.step = static_cast<std::int8_t>(input.next());
+    request.generation = static_cast<std::int8_t>(input.next());
+    request.weight = static_cast<std::int8_t>(input.next());
     const std::size_t low = input.next();
     const std::size_t length = low | static_cast<std::size_t>(input.next()) << 8;
     std::vector<std::byte> body;
-    if (type == FrameType::push || type == FrameType::pull || type == FrameType::begin) {
-      const auto bytes = bytes_of(fields);
+    if (type >= FrameType::ask_state && type <= FrameType::next_batch) {
+      const auto bytes = bytes_of(request);
       body.assign(bytes.begin(), bytes.end());
     }
     const std::size_t begin = body.size();
@@ -118,8 +122,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   int ends[2];
   require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
   const Fd worker(ends[0]);
-  Owner owner;
-  Session session({}, Fd(ends[1]), owner);
+  Server server;
+  Session session({}, Fd(ends[1]), [&](Session& one, FrameType type) { server.serve(one, type); });
   Input input(data, size);
   const std::uint8_t first = input.next();
   WorkerHello hello = small_hello();
@@ -133,7 +137,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       (void)difference(hello, small_hello());
       input = {data + 1 + given, size - 1 - given};
     }
-    owner.hello(session, hello);
+    server.accept(session, hello);
     feed(session, worker, input, k_held * wire_size(hello.gradients()));
   } catch (const LinkError&) {
     return 0;

@@ -70,8 +70,7 @@ void MemberListener::send_keepalives(std::vector<Peer>& peers) {
 MemberListener::MemberListener(Fd listener, std::string token, std::uint64_t id,
                                std::vector<Address> master)
     : token_(std::move(token)), id_(id), master_(std::move(master)), own_(local_address(listener)) {
-  Acceptor acceptor(std::move(listener), token_, LinkPurpose::membership,
-                    [](const Introduction&) { return std::nullopt; });
+  Acceptor acceptor(std::move(listener), token_, LinkPurpose::membership);
   thread_ =
       std::thread([this, acceptor = std::move(acceptor)]() mutable { run(std::move(acceptor)); });
 }

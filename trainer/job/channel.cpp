@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 
+#include <fmt/format.h>
 #include <sys/uio.h>
 
 namespace trainer {
@@ -57,7 +58,6 @@ void Channel::flush() {
       throw LinkError(error_text(errno));
     }
     out.sent += static_cast<std::size_t>(sent);
-    bytes_out_ += static_cast<std::uint64_t>(sent);
   }
 }
 
@@ -106,10 +106,19 @@ void Channel::receive() {
   }
 }
 
+void Channel::advance(short ready, double timeout) {
+  if (ready != 0) {
+    flush();
+    receive();
+    heard_ = Clock::now();
+  } else if (const double silent = -seconds_until(heard_); silent > timeout) {
+    throw LinkError(fmt::format("silent for {:.0f} s", silent));
+  }
+}
+
 std::size_t Channel::receive_into(std::span<std::byte> into) {
   const ssize_t received = recv(link_.get(), into.data(), into.size(), 0);
   if (received > 0) {
-    bytes_in_ += static_cast<std::uint64_t>(received);
     return static_cast<std::size_t>(received);
   }
   if (received == 0) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <poll.h>
+
 #include "trainer/job/frames.h"
 
 namespace trainer {
@@ -29,8 +31,6 @@ class Channel {
  public:
   Channel(Fd link, FrameHandler& handler) : link_(std::move(link)), handler_(&handler) {}
 
-  int fd() const noexcept { return link_.get(); }
-
   /// Queues a frame and sends what goes out at once. Its body is `copied`, then `parts`, which must
   /// stay as they are until it has been sent.
   template <typename What>
@@ -45,8 +45,13 @@ class Channel {
   /// Reads what is there and hands on whole frames. Throws LinkError, also when it was closed.
   void receive();
 
-  std::uint64_t bytes_in() const noexcept { return bytes_in_; }
-  std::uint64_t bytes_out() const noexcept { return bytes_out_; }
+  /// What poll() is to wait for.
+  pollfd to_poll() const noexcept {
+    return {link_.get(), static_cast<short>(has_unsent() ? POLLIN | POLLOUT : POLLIN), 0};
+  }
+  /// Sends and receives what can be, after poll(). Throws LinkError, also where the other side has
+  /// been silent for longer than `timeout` seconds.
+  void advance(short ready, double timeout);
 
  private:
   struct Outgoing {
@@ -66,8 +71,7 @@ class Channel {
   ReadParts body_;
   std::size_t part_ = 0;          ///< Of body_, the one being filled,
   std::size_t part_received_ = 0; ///< and how far.
-  std::uint64_t bytes_in_ = 0;
-  std::uint64_t bytes_out_ = 0;
+  Deadline heard_ = Clock::now();
 };
 
 } // namespace trainer

@@ -178,14 +178,10 @@ Acceptor::Acceptor(Acceptor&&) noexcept = default;
 
 std::optional<Acceptor::Arrival> Acceptor::next(Deadline deadline) {
   for (;;) {
-    std::vector<pollfd> polled;
-    for (const Fd& listener : listeners_) {
-      polled.push_back({listener.get(), POLLIN, 0});
-    }
-    const std::size_t first = polled.size();
+    std::vector<pollfd> polled = to_poll();
+    const std::size_t first = listeners_.size();
     Deadline wake = deadline;
     for (const Pending& pending : pending_) {
-      polled.push_back({pending.link.get(), POLLIN, 0});
       wake = std::min(wake, pending.deadline);
     }
     if (poll(polled.data(), polled.size(), poll_timeout(wake)) < 0 && errno != EINTR) {
@@ -212,6 +208,17 @@ std::optional<Acceptor::Arrival> Acceptor::next(Deadline deadline) {
       return std::nullopt;
     }
   }
+}
+
+std::vector<pollfd> Acceptor::to_poll() const {
+  std::vector<pollfd> polled;
+  for (const Fd& listener : listeners_) {
+    polled.push_back({listener.get(), POLLIN, 0});
+  }
+  for (const Pending& pending : pending_) {
+    polled.push_back({pending.link.get(), POLLIN, 0});
+  }
+  return polled;
 }
 
 void Acceptor::accept_new(const Fd& listener) {
@@ -273,7 +280,7 @@ std::optional<Acceptor::Arrival> Acceptor::judge_hello(Pending& pending) {
     refuse(pending, "it connected for another purpose");
     return std::nullopt;
   }
-  if (const auto refusal = judge_(who)) {
+  if (const auto refusal = judge_ ? judge_(who) : std::nullopt) {
     refuse(pending, *refusal);
     return std::nullopt;
   }

@@ -23,6 +23,8 @@
 #include <string>
 #include <vector>
 
+#include <poll.h>
+
 #include "trainer/job/socket.h"
 
 namespace trainer {
@@ -71,13 +73,18 @@ class Acceptor {
   /// Asked once a dialler has proved itself: a refusal, or none to let it in.
   using Judge = std::function<std::optional<std::string>(const Introduction&)>;
 
-  Acceptor(Fd listener, std::string token, LinkPurpose purpose, Judge judge);
+  /// Without a judge: whoever has proved itself.
+  Acceptor(Fd listener, std::string token, LinkPurpose purpose, Judge judge = {});
 
+  /// Where it listens.
+  int port() const { return local_address(listeners_.front()).port(); }
   /// Takes connections here too.
   void add_listener(Fd listener) { listeners_.push_back(std::move(listener)); }
 
   /// The next rank let in; none at the deadline.
   std::optional<Arrival> next(Deadline deadline);
+  /// What poll() is to wait for before next(): listeners, then those that shake hands.
+  std::vector<pollfd> to_poll() const;
 
   /// "2 connections refused, the last from 10.0.0.3:5000: the job token differs"; empty: none.
   std::string refusals() const;

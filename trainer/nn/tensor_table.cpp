@@ -35,6 +35,14 @@ void transpose(std::size_t rows, std::size_t columns, const float* from, std::si
 
 } // namespace
 
+std::size_t floats_in(std::span<const ArenaRange> ranges) {
+  std::size_t floats = 0;
+  for (const ArenaRange& range : ranges) {
+    floats += range.size();
+  }
+  return floats;
+}
+
 std::size_t Tensor::count() const {
   return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
 }

@@ -32,6 +32,9 @@ struct ArenaRange {
   bool operator==(const ArenaRange&) const = default;
 };
 
+/// In all of them.
+std::size_t floats_in(std::span<const ArenaRange> ranges);
+
 struct Tensor {
   std::string name; ///< "hidden.weight"
   std::vector<std::size_t> shape;

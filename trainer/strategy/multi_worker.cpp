@@ -115,7 +115,7 @@ Score MultiWorker::step(const Batch& batch) {
   Seen& seen = *outcomes_.begin();
   seen.state = replica_.optimizer.announce_step(batch.weight * batch.global_rows,
                                                 batch.gathering ? &*batch.gathering : nullptr);
-  if (!is_behind()) {
+  if (!updates_last()) {
     replica_.optimizer.begin_step();
   }
   const double exposed = exchange_->seconds_exposed();
@@ -131,7 +131,7 @@ Score MultiWorker::step(const Batch& batch) {
   if (!votes_.empty()) {
     check_votes(batch);
   }
-  if (is_behind()) {
+  if (updates_last()) {
     update();
   }
   if (const std::int64_t step = exchange_->receive(); step != replica_.optimizer.step()) {
@@ -162,8 +162,8 @@ void MultiWorker::compute(const Batch& batch, Seen& seen) {
     }
   });
   start(gradients_.size());
-  const bool has_state = !is_behind() || !limits_.need_norm(); // Else prepare() is to come.
-  outcomes_.send(replica_.optimizer.step() + (is_behind() ? 1 : 0), has_state, batch.weight > 0);
+  const bool has_state = !updates_last() || !limits_.need_norm(); // Else prepare() is to come.
+  outcomes_.send(replica_.optimizer.step() + (updates_last() ? 1 : 0), has_state, batch.weight > 0);
   look(steps_ahead_);
 }
 

@@ -105,7 +105,10 @@ class MultiWorker {
   void update();
   void put_update(StepState* told);
   bool is_mixed() const { return replica_.precision != Precision::fp32; }
-  bool is_behind() const { return updates_ > Exchange::Updates::at_once; }
+  /// Parameters are updated once all gradients have come to what they are over the ranks.
+  bool updates_last() const {
+    return updates_ == Exchange::Updates::together || updates_ == Exchange::Updates::elsewhere;
+  }
   void round_gradients(const ArenaRange& range);
   void tell_of_skipped(const StepState& state, double scale_before);
   void check_votes(const Batch& batch) const;

@@ -41,12 +41,4 @@ std::vector<ArenaRange> Shards::own() const {
   return all;
 }
 
-std::size_t Shards::own_floats() const {
-  std::size_t floats = 0;
-  for (const ArenaRange& range : own()) {
-    floats += range.size();
-  }
-  return floats;
-}
-
 } // namespace trainer

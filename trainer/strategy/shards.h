@@ -66,7 +66,7 @@ class Shards {
   ArenaRange own(std::size_t bucket) const { return chunk(bucket, rank_); }
   /// All of them that are not empty.
   std::vector<ArenaRange> own() const;
-  std::size_t own_floats() const; ///< In all of them.
+  std::size_t own_floats() const { return floats_in(own()); } ///< In all of them.
 
   int ranks() const { return ranks_; }
 

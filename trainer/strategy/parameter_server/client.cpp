@@ -11,8 +11,6 @@
 namespace trainer {
 namespace {
 
-constexpr double k_answer_slice_seconds = 0.1;
-
 /// Lets go of a mutex while it lives.
 class Unlocked {
  public:
@@ -31,41 +29,42 @@ ParameterClient::ParameterClient(PsJob job, const WorkerHello& self, std::size_t
                                  Notice notice)
     : job_(std::move(job)), self_(self), notice_(std::move(notice)),
       own_(job_.shared_memory ? 0 : 2 * count) {
-  const SharedLayout layout(count);
-  if (job_.shared_memory) {
-    memory_ = SharedFile::create();
-    memory_.grow(layout.size);
-    mapping_ = memory_.map(0, layout.size);
-    gradients_ = {reinterpret_cast<float*>(mapping_.data() + layout.gradients), count};
-    parameters_ = {reinterpret_cast<float*>(mapping_.data() + layout.parameters), count};
-  } else {
-    gradients_ = own_.span().first(count);
-    parameters_ = own_.span().last(count);
-  }
   WorkerHello hello = self;
   hello.servers = static_cast<std::int64_t>(servers());
   hello.arena = count;
-  if (memory_) {
+  if (job_.shared_memory) {
+    memory_ = SharedFile::create();
+    memory_.grow(SharedArenas::file_size(count));
+    arenas_ = SharedArenas(memory_, count);
     hello.memory = memory_.ticket();
   }
+  gradients_ = job_.shared_memory ? arenas_.gradients() : own_.span().first(count);
+  parameters_ = job_.shared_memory ? arenas_.parameters() : own_.span().last(count);
+  halves_.resize(hello.gradients() == WireType::fp32 ? 0 : count);
   for (const std::string& address : job_.task.servers) {
-    servers_.emplace_back(LinkPurpose::parameter_server, fmt::format("ps {}", hello.server),
-                          address, job_.task.token, hello, parameters_, gradients_);
+    servers_.emplace_back(*this, LinkPurpose::parameter_server, address, hello);
     ++hello.server;
   }
   if (has_chief()) {
-    chief_.emplace_back(LinkPurpose::coordinator, "chief", job_.task.chief, job_.task.token, self_);
+    chief_.emplace_back(*this, LinkPurpose::coordinator, job_.task.chief, self_);
   }
-  // Silence is taken for death; a worker in a long step says that it lives from here.
-  alive_.emplace(mutex_, heartbeat_seconds(job_.peer_timeout), [this] { send_heartbeats(); });
+  // Silence is taken for death.
+  alive_.emplace(mutex_, heartbeat_seconds(job_.peer_timeout), [this] {
+    for (auto* const links : {&servers_, &chief_}) {
+      for (Server& link : *links) {
+        if (&link != dialled_) {
+          link.send_heartbeat();
+        }
+      }
+    }
+  });
 }
 
 ParameterClient::~ParameterClient() = default;
 
 std::string ParameterClient::describe() const {
-  const auto sharing = std::count_if(servers_.begin(), servers_.end(), [](const Server& s) {
-    return s.welcome().shares_memory != 0;
-  });
+  const auto sharing = std::count_if(servers_.begin(), servers_.end(),
+                                     [](const Server& s) { return s.state().shares_memory != 0; });
   const auto wire = static_cast<WireType>(self_.settings.wire);
   return fmt::format(
       "{} parameter server{} ({}), {} through shared memory{}", servers_.size(),
@@ -73,66 +72,31 @@ std::string ParameterClient::describe() const {
       wire == WireType::fp32 ? "" : fmt::format("; gradients as {}", wire_type_name(wire)));
 }
 
-void ParameterClient::send_heartbeats() {
-  for (auto* const links : {&servers_, &chief_}) {
-    for (Server& link : *links) {
-      if (&link != dialled_) {
-        link.send_heartbeat();
-      }
-    }
-  }
-}
-
 void ParameterClient::dial(Server& server) {
   dialled_ = &server;
   {
     // It may take long to come back: the others must hear meanwhile that this worker lives.
     const Unlocked unlocked(mutex_);
-    server.dial(after_seconds(job_.rendezvous_timeout), job_.peer_timeout);
+    server.dial();
   }
   dialled_ = nullptr;
 }
 
-void ParameterClient::meet_chief() {
-  const std::lock_guard lock(mutex_);
-  dial(chief_.front());
-}
-
-std::optional<std::int64_t> ParameterClient::next(const WorkReport& report) {
-  const std::lock_guard lock(mutex_);
+/// Waits for the answers to what was asked. Throws ServerLost when one of them has begun a later
+/// generation than this meanwhile.
+void ParameterClient::await(std::list<Server>& asked, std::int64_t generation) {
   const Deadline started = Clock::now();
-  Server& chief = chief_.front();
-  try {
-    chief.ask_for_work(report);
-    while (!chief.has_answered()) {
-      chief.wait(after_seconds(heartbeat_seconds(job_.peer_timeout)), job_.peer_timeout);
-      send_heartbeats();
-    }
-  } catch (const ServerLost& lost) {
-    throw PeerError(lost.what());
-  }
-  seconds_waiting_ += -seconds_until(started);
-  return chief.work() < 0 ? std::nullopt : std::optional(chief.work());
-}
-
-void ParameterClient::reconnect_lost() {
-  for (Server& server : servers_) {
-    if (!server.is_open()) {
-      dial(server);
-    }
-  }
-}
-
-void ParameterClient::drive(const Done& is_done) {
-  const Deadline started = Clock::now();
-  Deadline next_heartbeat = after_seconds(heartbeat_seconds(job_.peer_timeout));
   std::vector<pollfd> polled;
   std::vector<Server*> waited;
   for (;;) {
     polled.clear();
     waited.clear();
-    for (Server& server : servers_) {
-      if (!is_done(server)) {
+    for (Server& server : asked) {
+      if (server.state().generation > generation) {
+        throw ServerLost(
+            fmt::format("{} restarted from step {}", server.name(), server.state().version));
+      }
+      if (!server.has_answered()) {
         waited.push_back(&server);
         polled.push_back(server.to_poll());
       }
@@ -140,16 +104,36 @@ void ParameterClient::drive(const Done& is_done) {
     if (waited.empty()) {
       break;
     }
-    poll(polled.data(), polled.size(), poll_timeout(after_seconds(k_answer_slice_seconds)));
-    for (std::size_t i = 0; i < waited.size(); ++i) {
-      waited[i]->advance(polled[i].revents, job_.peer_timeout);
+    {
+      const Unlocked unlocked(mutex_);
+      poll(polled.data(), polled.size(),
+           poll_timeout(after_seconds(heartbeat_seconds(job_.peer_timeout))));
     }
-    if (Clock::now() >= next_heartbeat) {
-      next_heartbeat = after_seconds(heartbeat_seconds(job_.peer_timeout));
-      send_heartbeats();
+    for (std::size_t i = 0; i < waited.size(); ++i) {
+      waited[i]->advance(polled[i].revents);
     }
   }
   seconds_waiting_ += -seconds_until(started);
+}
+
+void ParameterClient::ask_all(FrameType type) {
+  for (Server& server : servers_) {
+    server.ask(type);
+  }
+  await(servers_, type == FrameType::ask_state ? INT64_MAX : generation_);
+}
+
+void ParameterClient::meet_chief() {
+  const std::lock_guard lock(mutex_);
+  dial(chief_.front());
+}
+
+std::optional<std::int64_t> ParameterClient::next(const Request& report) {
+  const std::lock_guard lock(mutex_);
+  chief_.front().ask(FrameType::next_batch, report);
+  await(chief_);
+  const std::int64_t batch = chief_.front().state().batch;
+  return batch < 0 ? std::nullopt : std::optional(batch);
 }
 
 /// Until all servers' values are of one version, which may be that of what was pushed, or an
@@ -157,9 +141,13 @@ void ParameterClient::drive(const Done& is_done) {
 void ParameterClient::join() {
   for (const std::int64_t pushed_in = generation_;;) {
     try {
-      reconnect_lost();
+      for (Server& server : servers_) {
+        if (!server.is_open()) {
+          dial(server);
+        }
+      }
       begin();
-      pull_all();
+      ask_all(FrameType::pull); // What was heard last may be of before a server came back.
       if (self_.policy.is_sync() && generation_ == pushed_in) {
         push(last_push_.step); // To those that have yet to take the step.
       }
@@ -173,32 +161,28 @@ void ParameterClient::join() {
 
 /// Has all servers be of one generation: the one they are in, or another.
 void ParameterClient::begin() {
-  const auto look = [&] {
-    for (Server& server : servers_) {
-      server.ask_how_it_stands();
-    }
-    drive([](const Server& server) { return server.is_welcome(); });
-  };
   // Twice, as they answer one after the other: one that has no values now, when another had made
   // updates before, is not about to get the first ones from another worker.
-  look();
+  ask_all(FrameType::ask_state);
   std::int64_t moved = 0;
   bool has_begun = false;
   for (const Server& server : servers_) {
-    const ServerWelcome& one = server.welcome();
+    const ServerState& one = server.state();
     moved = std::max(moved, one.has_moved != 0 ? one.generation : 0);
-    has_begun = has_begun || one.version > 0 || server.newest_snapshot() > 0;
+    has_begun = has_begun || one.version > 0 || one.snapshots.front() > 0;
   }
-  look();
-  const std::int64_t common = newest_common();
+  ask_all(FrameType::ask_state);
   const bool is_sync = self_.policy.is_sync();
+  const std::int64_t common = newest_common();
+  const auto snapshot_of = [&](const Server& server) {
+    return is_sync ? common : server.state().snapshots.front();
+  };
   std::int64_t generation = 1;
   bool is_one_lost = false;
   for (const Server& server : servers_) {
-    generation = std::max(generation, server.welcome().generation);
+    generation = std::max(generation, server.state().generation);
     is_one_lost = is_one_lost || server.has_lost_values();
-    if (has_begun && server.has_lost_values() &&
-        (is_sync ? common : server.newest_snapshot()) < 0) {
+    if (has_begun && server.has_lost_values() && snapshot_of(server) < 0) {
       throw PeerError(fmt::format("{} came back without the values that it held, or a snapshot "
                                   "that all servers have: --snapshot-dir and --snapshot-every make "
                                   "it survive that",
@@ -212,18 +196,19 @@ void ParameterClient::begin() {
   }
   generation_ = generation;
   for (Server& server : servers_) {
-    server.begin(generation, is_sync ? common : server.newest_snapshot());
+    server.begin(generation, snapshot_of(server));
   }
 }
 
 /// The version of the newest snapshot that all servers have; -1: none.
 std::int64_t ParameterClient::newest_common() const {
-  for (const std::int64_t version : servers_.front().welcome().snapshots) {
-    if (version >= 0 &&
+  for (const std::int64_t version : servers_.front().state().snapshots) {
+    const bool is_common =
         std::all_of(servers_.begin(), servers_.end(), [version](const Server& server) {
-          const auto& has = server.welcome().snapshots;
+          const auto& has = server.state().snapshots;
           return std::find(has.begin(), has.end(), version) != has.end();
-        })) {
+        });
+    if (is_common) {
       return version;
     }
   }
@@ -238,25 +223,6 @@ std::int64_t ParameterClient::connect() {
   return values_.step;
 }
 
-/// Waits for what was asked. Throws ServerLost when a server restarts meanwhile.
-void ParameterClient::await_answers() {
-  drive([&](const Server& server) {
-    if (server.welcome().generation > generation_) {
-      throw ServerLost(
-          fmt::format("{} restarted from step {}", server.name(), server.welcome().version));
-    }
-    return server.has_answered();
-  });
-}
-
-/// What this worker heard last may be of before a server came back.
-void ParameterClient::pull_all() {
-  for (Server& server : servers_) {
-    server.pull(0);
-  }
-  await_answers();
-}
-
 /// Until all servers' values are of one version.
 void ParameterClient::pull_newest() {
   while (self_.policy.is_sync()) {
@@ -269,10 +235,10 @@ void ParameterClient::pull_newest() {
     }
     for (Server& server : servers_) {
       if (server.version() < newest->version()) {
-        server.pull(newest->version());
+        server.ask(FrameType::pull, {.step = newest->version()});
       }
     }
-    await_answers();
+    await(servers_, generation_);
   }
 }
 
@@ -283,12 +249,12 @@ void ParameterClient::push(std::int64_t version) {
       server.push(last_push_);
     }
   }
-  await_answers();
+  await(servers_, generation_);
 }
 
 bool ParameterClient::sends_gradients() const {
   return std::any_of(servers_.begin(), servers_.end(),
-                     [](const Server& server) { return server.welcome().shares_memory == 0; });
+                     [](const Server& server) { return server.state().shares_memory == 0; });
 }
 
 void ParameterClient::final(std::size_t count) {
@@ -320,29 +286,23 @@ ParameterClient::Values ParameterClient::step(std::int64_t step, const Score& sc
 bool ParameterClient::is_first() {
   const std::lock_guard lock(mutex_);
   try {
-    pull_all();
+    ask_all(FrameType::pull);
   } catch (const ServerLost& lost) {
     notice_(lost.what()); // As it was when last heard of.
   }
-  return servers_.front().first_worker() == self_.worker;
+  return servers_.front().state().first_worker == self_.worker;
 }
 
 void ParameterClient::goodbye() {
   const std::lock_guard lock(mutex_);
-  try {
-    for (Server& chief : chief_) {
-      chief.goodbye();
+  for (auto* const links : {&chief_, &servers_}) {
+    for (Server& link : *links) {
+      try {
+        link.goodbye();
+      } catch (const ServerLost& lost) {
+        notice_(lost.what());
+      }
     }
-  } catch (const ServerLost&) {
-    chief_.clear(); // It has nothing more to do for this worker.
-  }
-  for (Server& server : servers_) {
-    server.goodbye();
-  }
-  try {
-    drive([](const Server& server) { return !server.has_unsent(); });
-  } catch (const ServerLost& lost) {
-    notice_(lost.what());
   }
 }
 

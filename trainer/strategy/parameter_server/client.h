@@ -12,7 +12,6 @@
 // and step() says at which step to go on.
 #pragma once
 
-#include <functional>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -48,7 +47,7 @@ class ParameterClient {
   void meet_chief();
   /// The next batch to train on, as the chief says; none: nothing is left. Throws PeerError when it
   /// is gone.
-  std::optional<std::int64_t> next(const WorkReport& report);
+  std::optional<std::int64_t> next(const Request& report);
 
   /// Meets all servers and gives them the values in parameters(), unless they have some; then
   /// parameters() holds the servers' values. The step to begin with. Throws PeerError naming the
@@ -75,7 +74,8 @@ class ParameterClient {
   /// own count. Throws PeerError, ClusterError.
   Values step(std::int64_t step, const Score& score, std::size_t samples = 0, double factor = 1);
 
-  /// Whether this worker is the first of those that are there or done: it says how the job went.
+  /// Whether this worker is the first of those that are there or done: it says how the job went,
+  /// by the newest values, which parameters() then holds.
   bool is_first();
 
   /// Of the values: more, once the servers have restarted.
@@ -89,36 +89,32 @@ class ParameterClient {
   class Server;
 
  private:
-  using Done = std::function<bool(const Server&)>;
-
+  void dial(Server& server);
+  void await(std::list<Server>& asked, std::int64_t generation = INT64_MAX);
+  void ask_all(FrameType type);
   void join();
   void begin();
   std::int64_t newest_common() const;
-  void reconnect_lost();
-  void dial(Server& server);
-  void send_heartbeats();
   void push(std::int64_t version);
-  void pull_all();
   void pull_newest();
-  void await_answers();
-  void drive(const Done& is_done);
 
   PsJob job_;
   WorkerHello self_;
   Notice notice_;
   SharedFile memory_;
-  SharedFile::Mapping mapping_;
+  SharedArenas arenas_;
   Buffer own_;
   std::span<float> parameters_;
   std::span<float> gradients_;
+  std::vector<std::uint16_t> halves_; ///< Gradients on their way, where that is in 16 bits.
   double seconds_waiting_ = 0;
   Values values_;
 
-  std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes.
+  std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes or waits.
   std::list<Server> servers_;
   std::list<Server> chief_;         ///< None, or one.
   const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
-  FrameFields last_push_;
+  Request last_push_;
   std::int64_t generation_ = 0;    ///< 0: none begun yet.
   std::optional<Heartbeat> alive_; ///< Last: it uses the others.
 };

@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "trainer/device/cpu/kernels.h"
@@ -14,7 +13,7 @@
 
 namespace trainer {
 
-/// Where a job stands, after each report of a worker.
+/// How far a job is, after each report of a worker.
 struct CoordinatorProgress {
   std::int64_t done = 0;     ///< Batches.
   std::int64_t batches = 0;  ///< Of the run.
@@ -39,22 +38,17 @@ class Coordinator final : public WorkerService {
         expected_(std::move(expected)), on_progress_(std::move(on_progress)) {}
 
  private:
-  int workers() const override { return static_cast<int>(job_.task.workers.size()); }
   bool is_finished() const override {
     return ledger_ && ledger_->is_finished() && sessions_.empty();
   }
-  std::string refusal(const WorkerHello& hello) override;
-  void joined(Session& session) override;
-  std::string lost(const Session& session) override;
-  std::string progress() const override;
-  void ask(Session& session, const WorkReport& report) override;
+  std::string begin(const WorkerHello& hello) override;
+  void serve(Session& session, FrameType type) override;
+  std::string lose(int worker) override;
 
   Expected expected_;
   OnProgress on_progress_;
-  std::optional<WorkerHello> agreed_; ///< None until the first worker has come,
-  std::optional<WorkLedger> ledger_;  ///< likewise.
+  std::optional<WorkLedger> ledger_; ///< None until the first worker has come.
   CoordinatorProgress progress_;
-  std::set<int> seen_;
 };
 
 } // namespace trainer

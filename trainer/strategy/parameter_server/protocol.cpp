@@ -21,6 +21,11 @@ std::size_t most_floats() {
          (k_floats_a_parameter * sizeof(float));
 }
 
+/// Whole pages.
+std::size_t bytes_of_arena(std::size_t floats) {
+  return (floats * sizeof(float) + k_shared_page - 1) / k_shared_page * k_shared_page;
+}
+
 } // namespace
 
 void check(const WorkerHello& hello) {
@@ -80,12 +85,15 @@ std::string job_text(const WorkerHello& hello) {
   return fmt::format("{:016x}", xxh64({bytes, offsetof(WorkerHello, memory)}, 0));
 }
 
-SharedLayout::SharedLayout(std::size_t arena) {
-  const std::size_t bytes =
-      (arena * sizeof(float) + k_shared_page - 1) / k_shared_page * k_shared_page;
-  gradients = k_shared_page;
-  parameters = gradients + bytes;
-  size = parameters + bytes;
+std::size_t SharedArenas::file_size(std::size_t floats) {
+  return k_shared_page + 2 * bytes_of_arena(floats);
+}
+
+SharedArenas::SharedArenas(const SharedFile& file, std::size_t floats)
+    : mapping_(file.map(0, file_size(floats))) {
+  std::byte* const first = mapping_.data() + k_shared_page;
+  gradients_ = {reinterpret_cast<float*>(first), floats};
+  parameters_ = {reinterpret_cast<float*>(first + bytes_of_arena(floats)), floats};
 }
 
 } // namespace trainer

@@ -1,5 +1,6 @@
 // What a worker says to a parameter server and to the coordinator, and they to it: frames
-// (job/frames.h) in the byte order of their machines, which is one.
+// (job/frames.h) in the byte order of their machines, which is one. A worker has one request under
+// way at a time; it is answered with the server's state.
 #pragma once
 
 #include <array>
@@ -15,34 +16,24 @@
 
 namespace trainer {
 
+/// Values follow range after range, as float32, gradients as the hello says.
 enum class FrameType : std::uint32_t {
-  hello = 1, ///< Worker: a WorkerHello.
-  welcome,   ///< Server: accepted; a ServerWelcome. Worker: how does it stand?
+  hello = 1, ///< Worker: a WorkerHello. Answered by `state`, as request 0.
   refused,   ///< Server: not accepted, and why.
-  begin,     ///< Worker: fields; go on in generation `extra` from the snapshot of `step`, or, where
-             ///< that is -1, from the values that follow.
+  heartbeat, ///< Either: alive.
+  goodbye,   ///< Worker: done with training.
   gradients, ///< Worker: the next of those of its step, unless it shares memory.
-  push,      ///< Worker: fields; the gradients of `step` are whole.
-  parameters, ///< Server: fields, then values of version `step`, unless it shares memory.
-  pull,       ///< Worker: fields; asks for parameters of version `step` or later.
-  heartbeat,  ///< Either: alive.
-  goodbye,    ///< Worker: done with training.
-  ask,        ///< Worker to coordinator: a WorkReport; what next?
-  work,       ///< Coordinator: the number of a batch; -1: nothing is left to do.
+  // A worker's Request each:
+  ask_state,
+  begin,      ///< Begin its generation from the snapshot of `step`, or, where that is -1, from the
+              ///< values that follow. Not answered.
+  push,       ///< The gradients of `step` are whole. Answered by `parameters`.
+  pull,       ///< Asks for `parameters` of version `step` or later.
+  next_batch, ///< To the coordinator: a batch is done; which is next?
+  // A ServerState each:
+  state,
+  parameters, ///< Then values, unless the worker shares memory.
 };
-
-/// What a frame's body begins with. Values follow range after range, as float32, gradients as the
-/// hello says.
-struct FrameFields {
-  std::int64_t step = 0;
-  double weight = 0;        ///< Of a push: its samples,
-  double factor = 1;        ///< and what clips its gradients.
-  Score score = {};         ///< A push's own; of parameters: all workers' since the job's start.
-  std::int64_t extra = 0;   ///< Of a push: the version before; of parameters: the first worker that
-                            ///< is there or done.
-  std::int64_t request = 0; ///< Of a push or pull, and of the parameters that answer it.
-};
-static_assert(sizeof(FrameFields) == 64);
 
 /// How pushes become updates; alike on all ranks of a job.
 ///
@@ -66,16 +57,6 @@ struct PsPolicy {
   bool is_sync() const { return sync != 0; }
 };
 
-/// What a worker tells the coordinator of the batch that it is done with; goes as it is.
-struct WorkReport {
-  std::int64_t version = 0;    ///< Of the values that it has now.
-  std::int64_t generation = 0; ///< Likewise.
-  Score score = {};           ///< Of nothing: it has done none, or the servers restarted meanwhile.
-  double input_seconds = 0;   ///< Spent on it getting input,
-  double waiting_seconds = 0; ///< and waiting for servers and coordinator.
-};
-static_assert(sizeof(WorkReport) == 56);
-
 /// Goes as it is.
 struct WorkerHello {
   std::int64_t worker = 0;
@@ -85,7 +66,7 @@ struct WorkerHello {
   std::uint64_t arena = 0; ///< Floats of the whole model.
   PsPolicy policy = {};
   RunSettings settings = {};      ///< Their learning rate's update is one of the servers'.
-  SharedFile::Ticket memory = {}; ///< Arena of gradients, then of parameters; fd -1: none.
+  SharedFile::Ticket memory = {}; ///< Of SharedArenas; fd -1: none.
 
   WireType gradients() const { return static_cast<WireType>(settings.wire); }
   /// That this server is to hold: as rank `server` of `servers` owns them.
@@ -93,20 +74,62 @@ struct WorkerHello {
     return Shards(arena, 0, static_cast<int>(server), static_cast<int>(servers)).own();
   }
 };
+static_assert(offsetof(WorkerHello, memory) == 73 * sizeof(std::int64_t),
+              "it has no unset bytes between");
+
+/// Goes as it is.
+struct Request {
+  std::int64_t number = 0;     ///< Its answer has it too.
+  std::int64_t generation = 0; ///< That the worker is in. What is pushed and pulled in an older one
+                               ///< than the server's is dropped.
+  std::int64_t step = 0;       ///< Of next_batch: the version of its values.
+  std::int64_t version = 0;    ///< Of a push: that of the server's values which it has,
+  double weight = 0;           ///< its samples,
+  double factor = 1;           ///< what clips its gradients,
+  Score score = {};            ///< and what they scored. Of next_batch: empty where the worker has
+                               ///< done none, or the servers restarted meanwhile.
+  double input_seconds = 0;    ///< Of next_batch: spent on it getting input,
+  double waiting_seconds = 0;  ///< and waiting for servers and coordinator.
+};
+static_assert(sizeof(Request) == 88);
 
 inline constexpr std::size_t k_snapshots_kept = 2;
 
-/// How a server stands; goes as it is.
+/// Goes as it is; the coordinator's is no more than request and batch.
 ///
 /// Servers go on together: whenever one of them has lost its values, all begin another generation,
-/// at the newest snapshot that all have (at the first values, where the job is new). Workers find
-/// out and say so, and what they pushed in the generation before is dropped.
-struct ServerWelcome {
+/// at the newest snapshot that all have (at the first values, where the job is new). A server that
+/// begins one sends all its workers its state.
+struct ServerState {
+  std::int64_t request = -1; ///< That it answers; -1: none.
   std::int64_t version = 0;
   std::int64_t generation = 0; ///< 0: it has no values.
   std::int64_t has_moved = 0;  ///< There were updates in this generation.
   std::int64_t shares_memory = 0;
   std::array<std::int64_t, k_snapshots_kept> snapshots = {-1, -1}; ///< Newest first; -1: none.
+  Score totals = {};              ///< Of all workers' pushes in this generation.
+  std::int64_t first_worker = -1; ///< Of those that are there or done.
+  std::int64_t batch = -1;        ///< The next one's number; -1: nothing is left to do.
+};
+static_assert(sizeof(ServerState) == 96);
+
+/// Both arenas of a worker's model in memory that servers of its host share.
+class SharedArenas {
+ public:
+  static std::size_t file_size(std::size_t floats);
+
+  SharedArenas() = default;
+  /// Maps a file of that size. Throws Error.
+  SharedArenas(const SharedFile& file, std::size_t floats);
+
+  explicit operator bool() const noexcept { return mapping_.size() > 0; }
+  std::span<float> gradients() const { return gradients_; }
+  std::span<float> parameters() const { return parameters_; }
+
+ private:
+  SharedFile::Mapping mapping_;
+  std::span<float> gradients_;
+  std::span<float> parameters_;
 };
 
 /// Throws LinkError where a worker's hello says what cannot be.
@@ -118,32 +141,11 @@ std::string difference(const WorkerHello& a, const WorkerHello& b);
 /// What a snapshot must agree with.
 std::string job_text(const WorkerHello& hello);
 
-/// Where the two arenas of a worker's shared memory begin, in bytes, and how long it is.
-struct SharedLayout {
-  explicit SharedLayout(std::size_t arena);
-  std::size_t gradients;
-  std::size_t parameters;
-  std::size_t size;
-};
-
 inline constexpr std::size_t k_longest_text = std::size_t{1} << 20; ///< Of refused.
 
-static_assert(offsetof(WorkerHello, memory) == 73 * sizeof(std::int64_t),
-              "it has no unset bytes between");
-
-[[noreturn]] inline void not_due() { throw LinkError("it sent a message that was not due"); }
+[[noreturn]] inline void unexpected_message() { throw LinkError("it sent an unexpected message"); }
 [[noreturn]] inline void wrong_length() {
   throw LinkError("it sent a message of unexpected length");
-}
-
-/// Room in `text` for a frame of no more than `longest` bytes. Throws LinkError.
-inline ReadParts room_for(const FrameHeader& header, std::vector<std::byte>& text,
-                          std::size_t longest = k_longest_text) {
-  if (header.size > longest) {
-    wrong_length();
-  }
-  text.resize(header.size);
-  return {text};
 }
 
 } // namespace trainer

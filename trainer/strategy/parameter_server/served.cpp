@@ -5,21 +5,14 @@
 namespace trainer {
 namespace {
 
-/// What is worth a frame to each server; besides, all that the network takes goes bucket by bucket.
-std::vector<ArenaRange> pieces(const ParameterClient& client, const Device& device,
-                               const Buckets& buckets) {
+/// What is worth a frame to each server; all that the network takes goes bucket by bucket.
+Shards pieces(const ParameterClient& client, const Device& device, const Buckets& buckets) {
   constexpr std::size_t k_most_pieces = 16;
   const std::size_t floats = client.gradients().size();
-  std::size_t size = floats;
-  if (device.is_host() && client.sends_gradients()) {
-    size = std::max(bucket_floats(buckets, floats) * client.servers(), floats / k_most_pieces);
-    size = (size + k_granule - 1) / k_granule * k_granule;
-  }
-  std::vector<ArenaRange> pieces;
-  for (std::size_t first = 0; first < floats; first += size) {
-    pieces.push_back({first, std::min(first + size, floats)});
-  }
-  return pieces;
+  const std::size_t size =
+      std::max(bucket_floats(buckets, floats) * client.servers(), floats / k_most_pieces);
+  const bool goes_in_pieces = device.is_host() && client.sends_gradients();
+  return {floats, size * sizeof(float), 0, goes_in_pieces ? 2 : 1}; // Of one rank: one piece.
 }
 
 } // namespace
@@ -27,7 +20,7 @@ std::vector<ArenaRange> pieces(const ParameterClient& client, const Device& devi
 Served::Served(ParameterClient& client, Replica& replica, const Buckets& buckets, bool needs_norm)
     : client_(client), replica_(replica),
       owner_(replica.model->units(), Arenas{replica.parameters, replica.gradients}),
-      buckets_(pieces(client, replica.device, buckets)),
+      buckets_(pieces(client, replica.device, buckets).buckets()),
       squares_(replica.device.allocate(needs_norm ? 1 : 0, DType::f64)) {
   receive();
 }

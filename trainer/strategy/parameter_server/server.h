@@ -1,7 +1,7 @@
 // A parameter server: holds its shards, averages what workers push and hands out new values.
 //
 // It knows no model and no data: the shards, the policy and the first values come from the workers,
-// who must agree on them. One thread serves all workers; another shakes hands with those that come.
+// who must agree on them. One thread serves all workers.
 //
 // Start: it waits for all workers of the job, at most rendezvous_timeout, and fails naming those
 // that are missing. One that comes back with a snapshot waits for them as long, then goes on with
@@ -20,8 +20,7 @@
 
 #include <optional>
 #include <string>
-
-#include <fmt/format.h>
+#include <vector>
 
 #include "trainer/device/device.h"
 #include "trainer/strategy/parameter_server/service.h"
@@ -37,51 +36,32 @@ class ParameterServer final : public WorkerService {
   void run();
 
  private:
-  static constexpr double k_report_seconds = 10; ///< Between lines of traffic.
-
-  int workers() const override { return settings_ ? static_cast<int>(settings_->workers) : 0; }
   bool is_finished() const override {
     return !done_.empty() && !gathering_ && active_workers() == 0;
   }
-  std::string refusal(const WorkerHello& hello) override;
-  void joined(Session& session) override;
-  std::string lost(const Session& session) override;
-  ServerWelcome standing(const Session& session) const override;
-  void begin(Session& session, const FrameFields& fields,
-             std::span<const std::byte> values) override;
-  void pushed(Session& session) override;
-  void pull(Session& session) override;
-  void update() override;
-  void keep_time() override;
-  void gone(const Session& session) override { add_traffic(session, gone_); }
+  std::string begin(const WorkerHello& hello) override;
+  void serve(Session& session, FrameType type) override;
+  std::string lose(int worker) override;
+  void advance() override;
 
   std::int64_t version() const { return store_ ? store_->version() : 0; }
+  ServerState state() const;
 
-  bool restart(Session& session, const FrameFields& fields, std::span<const std::byte> values);
-  void save();
-
-  std::vector<Session*> next_pushes();
-  void answer(Session& session);
-  FrameFields values_header() const;
-  std::int64_t slowest_clock() const;
-  void end_gathering();
-
-  struct Traffic {
-    std::uint64_t in = 0;
-    std::uint64_t out = 0;
-    std::uint64_t shared = 0;
-  };
-  static void add_traffic(const Session& session, Traffic& to) {
-    to.in += session.channel.bytes_in();
-    to.out += session.channel.bytes_out();
-    to.shared += session.shared_bytes;
+  void gather();
+  bool is_current(const Session& session) const {
+    return generation_ > 0 && session.request().generation == generation_;
   }
-  Traffic traffic() const; ///< Since the start.
+  void take_push(Session& session);
+  void restart(Session& session);
+  void save();
+  std::vector<Session*> next_pushes();
+  void update(const std::vector<Session*>& pushes);
+  void answer(Session& session);
+  std::int64_t slowest_clock() const;
   void report();
 
   Device& device_;
-  std::string snapshot_folder_;         ///< This server's own; empty: no snapshots.
-  std::optional<WorkerHello> settings_; ///< The first worker's; all others agree.
+  std::string snapshot_folder_; ///< This server's own; empty: no snapshots.
   std::optional<ShardStore> store_;
   std::vector<std::int64_t> snapshots_; ///< Newest first.
   std::int64_t generation_ = 0;         ///< 0: there are no values.
@@ -93,11 +73,17 @@ class ParameterServer final : public WorkerService {
   Score totals_; ///< Of all pushes applied in this generation.
   std::int64_t late_ = 0;
   std::int64_t stale_most_ = 0;
-  Deadline next_report_ = after_seconds(k_report_seconds);
-  Traffic gone_; ///< Of sessions that are no more.
-  Traffic reported_;
-  std::int64_t reported_version_ = 0;
-  Deadline reported_at_ = Clock::now();
+
+  /// What has gone on until now.
+  struct Figures {
+    Deadline at = Clock::now();
+    std::int64_t version = 0;
+    double in = 0;     ///< Bytes of gradients that came,
+    double out = 0;    ///< of values that went,
+    double shared = 0; ///< and of both through shared memory.
+  };
+  Figures now_;
+  Figures reported_;
 };
 
 } // namespace trainer

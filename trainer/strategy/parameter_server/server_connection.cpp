@@ -8,24 +8,22 @@
 
 namespace trainer {
 
-ParameterClient::Server::Server(LinkPurpose purpose, std::string title, const std::string& address,
-                                std::string token, const WorkerHello& hello,
-                                std::span<float> parameters, std::span<float> gradients)
-    : purpose_(purpose), title_(std::move(title)), address_(address),
-      where_(TaskAddress::parse(address, title_)), token_(std::move(token)), hello_(hello),
-      ranges_(hello.ranges()), parameters_(parameters), gradients_(gradients) {
-  for (const ArenaRange& range : ranges_) {
-    halves_.resize(halves_.size() + (hello_.gradients() == WireType::fp32 ? 0 : range.size()));
-  }
+ParameterClient::Server::Server(ParameterClient& client, LinkPurpose purpose, std::string address,
+                                const WorkerHello& hello)
+    : client_(client), purpose_(purpose), address_(std::move(address)), hello_(hello),
+      ranges_(hello.ranges()) {}
+
+std::string ParameterClient::Server::title() const {
+  return is_chief() ? "chief" : fmt::format("ps {}", hello_.server);
 }
 
 std::string ParameterClient::Server::name() const {
-  return fmt::format("{} ({})", title_, address_);
+  return fmt::format("{} ({})", title(), address_);
 }
 
 Score ParameterClient::Server::totals() const noexcept {
   Score all = totals_before_;
-  return all += totals_;
+  return all += values_.totals;
 }
 
 template <typename Act>
@@ -40,108 +38,87 @@ void ParameterClient::Server::guarded(const Act& act) {
     why_ = error.what();
     if (refused_.empty()) { // Else it has closed the connection after it said why.
       throw ServerLost(
-          fmt::format("worker {} lost {} at step {}: {}; {}", hello_.worker, name(), version_, why_,
-                      purpose_ == LinkPurpose::coordinator ? "a job ends with its coordinator"
-                                                           : "waiting for it"));
+          fmt::format("worker {} lost {} at step {}: {}; {}", hello_.worker, name(), version(),
+                      why_, is_chief() ? "a job ends with its coordinator" : "waiting for it"));
     }
   }
   if (!refused_.empty()) {
-    throw ClusterError(
-        fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), refused_));
+    throw_refused(refused_);
   }
 }
 
-void ParameterClient::Server::dial(Deadline deadline, double peer_timeout) {
-  const Introduction self =
-      introduce_self(purpose_, static_cast<int>(hello_.worker), static_cast<int>(hello_.workers));
-  std::optional<std::string> why;
-  try {
-    why = dial_until(where_, token_, self, deadline, [&](Fd link) {
-      tune_link(link, peer_timeout);
-      channel_.emplace(std::move(link), *this);
-      try {
-        meet(deadline, peer_timeout);
-      } catch (const ServerLost& lost) {
-        throw LinkError(lost.what());
+void ParameterClient::Server::throw_refused(const std::string& why) const {
+  throw ClusterError(fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), why));
+}
+
+void ParameterClient::Server::dial() {
+  const Deadline deadline = after_seconds(client_.job_.rendezvous_timeout);
+  const auto meet = [&](Fd link) {
+    tune_link(link, client_.job_.peer_timeout);
+    channel_.emplace(std::move(link), *this);
+    request_ = 0;
+    answered_ = false;
+    sent_ = 0;
+    refused_.clear();
+    try {
+      guarded([&] { channel_->send(FrameType::hello, bytes_of(hello_)); });
+      while (!answered_) {
+        pollfd polled = channel_->to_poll();
+        poll(&polled, 1, poll_timeout(deadline));
+        advance(polled.revents);
       }
-    });
-  } catch (const RefusedError& refused) {
-    throw ClusterError(
-        fmt::format("worker {} was refused by {}: {}", hello_.worker, name(), refused.what()));
-  }
-  if (why) {
-    throw PeerError(
-        fmt::format("worker {} waited for {} in vain, last at step {} ({}): is it running, "
-                    "and reachable from here?",
-                    hello_.worker, name(), version_, *why));
-  }
-}
-
-void ParameterClient::Server::meet(Deadline deadline, double peer_timeout) {
-  welcomed_ = false;
-  answered_ = true;
-  sent_ = 0;
-  refused_.clear();
-  heard_ = Clock::now();
-  guarded([&] { channel_->send(FrameType::hello, bytes_of(hello_)); });
-  while (!welcomed_) {
-    wait(deadline, peer_timeout);
-  }
-}
-
-void ParameterClient::Server::wait(Deadline deadline, double peer_timeout) {
-  pollfd polled = to_poll();
-  poll(&polled, 1, poll_timeout(deadline));
-  advance(polled.revents, peer_timeout);
-}
-
-pollfd ParameterClient::Server::to_poll() const {
-  return {is_open() ? channel_->fd() : -1,
-          static_cast<short>(POLLIN | (has_unsent() ? POLLOUT : 0)), 0};
-}
-
-void ParameterClient::Server::advance(short ready, double peer_timeout) {
-  guarded([&] {
-    if (ready != 0) {
-      channel_->flush();
-      channel_->receive();
-      heard_ = Clock::now();
-    } else if (const double silent = -seconds_until(heard_); silent > peer_timeout) {
-      throw LinkError(fmt::format("silent for {:.0f} s", silent));
+    } catch (const ServerLost& lost) {
+      throw LinkError(lost.what());
     }
-  });
+  };
+  try {
+    const auto why = dial_until(
+        TaskAddress::parse(address_, title()), client_.job_.task.token,
+        introduce_self(purpose_, static_cast<int>(hello_.worker), static_cast<int>(hello_.workers)),
+        deadline, meet);
+    if (why) {
+      throw PeerError(
+          fmt::format("worker {} waited for {} in vain, last at step {} ({}): is it running, "
+                      "and reachable from here?",
+                      hello_.worker, name(), version(), *why));
+    }
+  } catch (const RefusedError& refused) {
+    throw_refused(refused.what());
+  }
 }
 
-void ParameterClient::Server::ask(FrameType type, FrameFields fields) {
+void ParameterClient::Server::advance(short ready) {
+  guarded([&] { channel_->advance(ready, client_.job_.peer_timeout); });
+}
+
+void ParameterClient::Server::ask(FrameType type, Request request) {
   answered_ = false;
-  fields.request = ++request_;
-  guarded([&] {
-    // Heartbeats lie unread while this rank computes: silence counts from here.
-    heard_ = Clock::now();
-    channel_->send(type, bytes_of(fields));
-  });
-}
-
-void ParameterClient::Server::ask_how_it_stands() {
-  welcomed_ = false;
-  heard_ = Clock::now();
-  guarded([&] { channel_->send(FrameType::welcome); });
+  sent_ = 0;
+  request.number = ++request_;
+  if (is_chief()) {
+    values_.version = request.step; // The worker has them of others.
+  } else {
+    request.generation = values_.generation;
+  }
+  guarded([&] { channel_->send(type, bytes_of(request)); });
 }
 
 void ParameterClient::Server::begin(std::int64_t generation, std::int64_t version) {
+  if (values_.generation != generation) {
+    totals_before_ = totals();
+    values_ = {.generation = generation};
+  }
+  if (state_.generation >= generation) {
+    return;
+  }
   WriteParts values;
   for (const ArenaRange& range : ranges_) {
-    if (version < 0 && welcome_.generation < generation) {
-      values.push_back(std::as_bytes(parameters_.subspan(range.first, range.size())));
+    if (version < 0) {
+      values.push_back(std::as_bytes(client_.parameters_.subspan(range.first, range.size())));
     }
   }
-  if (std::exchange(generation_, generation) != generation) {
-    totals_before_ = totals();
-    totals_ = {};
-    version_ = 0;
-  }
-  const FrameFields fields{.step = version, .extra = generation};
-  guarded([&] { channel_->send(FrameType::begin, bytes_of(fields), std::move(values)); });
+  const Request request{.generation = generation, .step = version};
+  guarded([&] { channel_->send(FrameType::begin, bytes_of(request), std::move(values)); });
 }
 
 /// Those of the arena's first `count` that have not gone; in shared memory, rounds what the server
@@ -149,17 +126,14 @@ void ParameterClient::Server::begin(std::int64_t generation, std::int64_t versio
 void ParameterClient::Server::send_gradients(std::size_t count) {
   const WireType wire = hello_.gradients();
   WriteParts parts;
-  std::size_t behind = 0; // Of this server's, those of the ranges so far.
   for (const ArenaRange& range : ranges_) {
-    const std::size_t gone = std::min(sent_ - std::min(sent_, behind), range.size());
-    const std::size_t ready = std::clamp(count, range.first, range.last) - range.first;
-    const std::size_t at = behind + gone;
-    behind += range.size();
-    if (ready <= gone) {
+    const std::size_t first = std::max(range.first, sent_);
+    const std::size_t last = std::min(range.last, count);
+    if (first >= last) {
       continue;
     }
-    const std::span<float> piece = gradients_.subspan(range.first + gone, ready - gone);
-    if (welcome_.shares_memory != 0) {
+    const std::span<float> piece = client_.gradients_.subspan(first, last - first);
+    if (state_.shares_memory != 0) {
       float* const rounded = piece.data();
       const float* const given = piece.data();
       if (wire != WireType::fp32) {
@@ -168,11 +142,12 @@ void ParameterClient::Server::send_gradients(std::size_t count) {
     } else if (wire == WireType::fp32) {
       parts.push_back(std::as_bytes(piece));
     } else {
-      wire_kernels(wire).narrow(halves_.data() + at, piece.data(), piece.size());
-      parts.push_back(std::as_bytes(std::span(halves_).subspan(at, piece.size())));
+      std::uint16_t* const halves = client_.halves_.data() + first;
+      wire_kernels(wire).narrow(halves, piece.data(), piece.size());
+      parts.push_back(std::as_bytes(std::span(halves, piece.size())));
     }
-    sent_ = at + piece.size();
   }
+  sent_ = count;
   if (!parts.empty()) {
     channel_->send(FrameType::gradients, {}, std::move(parts));
   }
@@ -180,7 +155,7 @@ void ParameterClient::Server::send_gradients(std::size_t count) {
 
 void ParameterClient::Server::send_final(std::size_t count) {
   try {
-    if (is_open() && welcome_.shares_memory == 0) {
+    if (is_open() && state_.shares_memory == 0) {
       guarded([&] {
         send_gradients(count);
         channel_->flush();
@@ -191,26 +166,10 @@ void ParameterClient::Server::send_final(std::size_t count) {
   }
 }
 
-void ParameterClient::Server::push(const FrameFields& fields) {
+void ParameterClient::Server::push(Request request) {
   guarded([&] { send_gradients(SIZE_MAX); });
-  sent_ = 0;
-  FrameFields mine = fields;
-  mine.extra = version_;
-  ask(FrameType::push, mine);
-}
-
-void ParameterClient::Server::pull(std::int64_t version) {
-  sent_ = 0;
-  ask(FrameType::pull, {.step = version});
-}
-
-void ParameterClient::Server::ask_for_work(const WorkReport& report) {
-  answered_ = false;
-  version_ = report.version;
-  guarded([&] {
-    heard_ = Clock::now();
-    channel_->send(FrameType::ask, bytes_of(report));
-  });
+  request.version = version();
+  ask(FrameType::push, request);
 }
 
 void ParameterClient::Server::goodbye() {
@@ -231,54 +190,44 @@ void ParameterClient::Server::send_heartbeat() noexcept {
 
 ReadParts ParameterClient::Server::body_of(const FrameHeader& header) {
   switch (static_cast<FrameType>(header.what)) {
-  case FrameType::welcome:
-    return {writable_bytes_of(coming_)};
   case FrameType::refused:
     if (header.size > k_longest_text) {
       wrong_length();
     }
     text_.resize(header.size);
     return {std::as_writable_bytes(std::span(text_))};
+  case FrameType::state:
+    return {writable_bytes_of(coming_)};
   case FrameType::parameters: {
-    ReadParts parts = {writable_bytes_of(fields_)};
-    for (std::size_t i = 0; welcome_.shares_memory == 0 && i < ranges_.size(); ++i) {
+    ReadParts parts = {writable_bytes_of(coming_)};
+    for (std::size_t i = 0; state_.shares_memory == 0 && i < ranges_.size(); ++i) {
       const ArenaRange& range = ranges_[i];
-      parts.push_back(std::as_writable_bytes(parameters_.subspan(range.first, range.size())));
+      parts.push_back(
+          std::as_writable_bytes(client_.parameters_.subspan(range.first, range.size())));
     }
     return parts;
   }
-  case FrameType::work:
-    return {writable_bytes_of(work_)};
   case FrameType::heartbeat:
     return {};
   default:
-    not_due();
+    unexpected_message();
   }
 }
 
 void ParameterClient::Server::handle(const FrameHeader& header) {
-  switch (static_cast<FrameType>(header.what)) {
-  case FrameType::welcome:
-    welcome_ = coming_;
-    welcomed_ = true;
-    break;
-  case FrameType::refused:
+  const auto type = static_cast<FrameType>(header.what);
+  if (type == FrameType::refused) {
     refused_ = dtrain::printable(text_);
-    break;
-  case FrameType::parameters:
-    if (fields_.request != request_) {
-      break; // Asked for before the servers restarted.
+  }
+  if (type != FrameType::state && type != FrameType::parameters) {
+    return;
+  }
+  state_ = coming_;
+  if (state_.request == request_) { // Else it was asked for before the servers restarted.
+    answered_ = true;
+    if (type == FrameType::parameters) {
+      values_ = state_;
     }
-    version_ = fields_.step;
-    totals_ = fields_.score;
-    first_worker_ = fields_.extra;
-    answered_ = true;
-    break;
-  case FrameType::work:
-    answered_ = true;
-    break;
-  default:
-    break;
   }
 }
 

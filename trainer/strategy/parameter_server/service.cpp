@@ -11,21 +11,17 @@ namespace trainer {
 WorkerService::WorkerService(PsJob job, const TaskAddress& address, std::string name,
                              LinkPurpose purpose, Notice notice)
     : job_(std::move(job)), name_(std::move(name)), notice_(std::move(notice)),
-      listener_(listen_as_task(address, name_, job_.rendezvous_timeout)),
-      port_(local_address(listener_).port()),
-      arrivals_(std::move(listener_), job_.task.token, purpose) {}
+      acceptor_(listen_as_task(address, name_, job_.rendezvous_timeout), job_.task.token, purpose) {
+}
 
 void WorkerService::run() {
   alone_until_ = after_seconds(job_.rendezvous_timeout);
   try {
     while (!stopped_ && !is_finished()) {
-      if (receive()) {
-        update();
-      }
-      let_in();
-      keep_time();
+      receive();
       send_heartbeats();
-      remove_gone();
+      sessions_.remove_if([](const Session& session) { return session.over; });
+      advance();
     }
   } catch (const Error& error) {
     for (Session& session : sessions_) {
@@ -39,92 +35,62 @@ void WorkerService::run() {
   }
 }
 
-/// Waits for what comes, a heartbeat's time at most, and hands it on. Whether anything did.
-bool WorkerService::receive() {
-  polled_.clear();
-  polled_.push_back({arrivals_.fd(), POLLIN, 0});
+/// Waits for what comes, a heartbeat's time at most, and hands it on.
+void WorkerService::receive() {
+  std::vector<pollfd> polled = acceptor_.to_poll();
+  const std::size_t newcomers = polled.size();
   for (const Session& session : sessions_) {
-    const short out = session.channel.has_unsent() ? POLLOUT : 0;
-    polled_.push_back({session.channel.fd(), static_cast<short>(POLLIN | out), 0});
+    polled.push_back(session.channel.to_poll());
   }
-  if (poll(polled_.data(), polled_.size(),
-           poll_timeout(after_seconds(heartbeat_seconds(job_.peer_timeout)))) <= 0) {
-    return false;
-  }
-  std::size_t i = 0;
+  poll(polled.data(), polled.size(),
+       poll_timeout(after_seconds(heartbeat_seconds(job_.peer_timeout))));
+  auto ready = polled.begin() + static_cast<std::ptrdiff_t>(newcomers);
   for (Session& session : sessions_) {
-    if (polled_[++i].revents != 0 && !session.over) {
-      guarded(session, [&] {
-        session.channel.flush();
-        session.channel.receive();
-        session.heard = Clock::now();
-      });
+    const short events = (ready++)->revents;
+    if (!session.over) {
+      guarded(session, [&] { session.channel.advance(events, job_.peer_timeout); });
     }
   }
-  return true;
+  if (newcomers > 1 || polled.front().revents != 0) { // Someone shakes hands, or comes.
+    let_in();
+  }
 }
 
 void WorkerService::let_in() {
-  for (Acceptor::Arrival& arrival : arrivals_.take()) {
-    tune_link(arrival.link, job_.peer_timeout);
-    sessions_.emplace_back(std::move(arrival.who), std::move(arrival.link), *this);
+  while (auto arrival = acceptor_.next(Clock::now())) {
+    tune_link(arrival->link, job_.peer_timeout);
+    sessions_.emplace_back(std::move(arrival->who), std::move(arrival->link),
+                           [this](Session& session, FrameType type) { handle(session, type); });
   }
 }
 
-/// Now and then: who is silent is lost, the others are told that this task lives.
-void WorkerService::send_heartbeats() {
-  if (active_workers() == 0 && !is_finished() && Clock::now() >= alone_until_) {
-    throw PeerError(last_lost_.empty()
-                        ? fmt::format("{} {}", name_, who_did_not_come())
-                        : fmt::format("{} waited {:g} s with no worker left{}; the last was {}",
-                                      name_, job_.rendezvous_timeout, progress(), last_lost_));
-  }
-  if (Clock::now() < next_heartbeat_) {
+void WorkerService::handle(Session& session, FrameType type) {
+  switch (type) {
+  case FrameType::heartbeat: // It says no more than that it came.
     return;
-  }
-  next_heartbeat_ = after_seconds(heartbeat_seconds(job_.peer_timeout));
-  for (Session& session : sessions_) {
-    const double silent = -seconds_until(session.heard);
-    if (silent > job_.peer_timeout) {
-      lose(session, fmt::format("silent for {:.0f} s", silent));
-    } else if (is_active(session) && !session.channel.has_unsent()) {
-      guarded(session, [&] { session.channel.send(FrameType::heartbeat); });
-    }
-  }
-}
-
-void WorkerService::lose(Session& session, const std::string& why) {
-  if (session.over) {
+  case FrameType::goodbye:
+    done_.insert(session.worker());
+    session.over = true;
     return;
+  case FrameType::hello:
+    accept(session);
+    break;
+  default:
+    break;
   }
-  session.over = true;
-  advance_ = true;
-  if (session.worker() < 0) {
-    return;
-  }
-  last_lost_ = fmt::format("{}: {}", session.name(), why);
-  alone_until_ = after_seconds(job_.rendezvous_timeout);
-  if (const std::string follows = lost(session); !follows.empty()) {
-    say(fmt::format("lost {}; {}", last_lost_, follows));
-  }
+  serve(session, type);
 }
 
-void WorkerService::remove_gone() {
-  sessions_.remove_if([&](const Session& session) {
-    if (session.over) {
-      gone(session);
-    }
-    return session.over;
-  });
-  if (std::exchange(advance_, false)) {
-    update();
+void WorkerService::accept(Session& session) {
+  const WorkerHello hello = session.hello();
+  std::string why;
+  if (!agreed_) {
+    why = begin(hello);
+  } else if (const std::string differs = difference(*agreed_, hello); !differs.empty()) {
+    why = fmt::format("it trains another job than worker {}: {}", agreed_->worker, differs);
   }
-}
-
-void WorkerService::hello(Session& session, const WorkerHello& hello) {
-  std::string why = refusal(hello);
   for (const Session& other : sessions_) {
-    if (why.empty() && &other != &session && !other.over && other.worker() == hello.worker) {
+    if (why.empty() && other.is_active() && other.worker() == hello.worker) {
       why = fmt::format("worker {} is there already", hello.worker);
     }
   }
@@ -132,28 +98,50 @@ void WorkerService::hello(Session& session, const WorkerHello& hello) {
     refuse(session, why);
     throw LinkError(why);
   }
+  agreed_ = agreed_.value_or(hello);
   session.accept(hello);
-  joined(session);
+  if (!seen_.insert(session.worker()).second) {
+    say(fmt::format("{} is back", session.name()));
+  }
 }
 
-void WorkerService::welcome(Session& session) {
-  session.channel.send(FrameType::welcome, bytes_of(standing(session)));
+/// Tells the workers now and then that this task lives.
+void WorkerService::send_heartbeats() {
+  if (active_workers() == 0 && !is_finished() && Clock::now() >= alone_until_) {
+    throw PeerError(last_lost_.empty()
+                        ? fmt::format("{} {}", name_, who_did_not_come())
+                        : fmt::format("{} waited {:g} s with no worker left; the last was {}",
+                                      name_, job_.rendezvous_timeout, last_lost_));
+  }
+  if (Clock::now() < next_heartbeat_) {
+    return;
+  }
+  next_heartbeat_ = after_seconds(heartbeat_seconds(job_.peer_timeout));
+  for (Session& session : sessions_) {
+    if (session.is_active() && !session.channel.has_unsent()) {
+      guarded(session, [&] { session.channel.send(FrameType::heartbeat); });
+    }
+  }
 }
 
-void WorkerService::goodbye(Session& session) {
-  done_.insert(session.worker());
-  session.over = true;
-  advance_ = true;
+void WorkerService::remove(Session& session, const std::string& why) {
+  if (!std::exchange(session.over, true) && session.worker() >= 0) {
+    last_lost_ = fmt::format("{}: {}; {}", session.name(), why, lose(session.worker()));
+    alone_until_ = after_seconds(job_.rendezvous_timeout);
+    say("lost " + last_lost_);
+  }
 }
 
 std::vector<int> WorkerService::missing_workers() const {
+  std::set<int> here = done_;
+  for (const Session& session : sessions_) {
+    if (session.is_active()) {
+      here.insert(session.worker());
+    }
+  }
   std::vector<int> missing;
   for (int worker = 0; worker < workers(); ++worker) {
-    const bool is_here =
-        std::any_of(sessions_.begin(), sessions_.end(), [worker](const Session& session) {
-          return session.worker() == worker && !session.over;
-        });
-    if (!is_here && !done_.contains(worker)) {
+    if (!here.contains(worker)) {
       missing.push_back(worker);
     }
   }
@@ -161,7 +149,7 @@ std::vector<int> WorkerService::missing_workers() const {
 }
 
 std::string WorkerService::who_did_not_come() const {
-  const std::string refusals = arrivals_.refusals();
+  const std::string refusals = acceptor_.refusals();
   return fmt::format("waited {:g} s: {} did not come{}{}", job_.rendezvous_timeout,
                      workers() == 0 ? std::string("all workers")
                                     : fmt::format("workers {} of {}",

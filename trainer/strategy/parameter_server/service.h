@@ -1,13 +1,13 @@
 // A task that serves a job's workers, parameter server or chief: their connections on one poll
-// loop. Newcomers are let in once they have shaken hands (another thread's work), what they send is
-// read as it comes, and one whose connection closes, or that is silent for peer_timeout, is named
-// and lost. When all are gone without a goodbye, the task waits rendezvous_timeout for one to come
-// back, then fails.
+// loop. Newcomers are let in once they have shaken hands, what they send is read as it comes, and
+// one whose connection closes, or that is silent for peer_timeout, is named and lost. When all are
+// gone without a goodbye, the task waits rendezvous_timeout for one to come back, then fails.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
-#include <functional>
 #include <list>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,47 +15,41 @@
 #include <fmt/format.h>
 #include <poll.h>
 
-#include "trainer/job/arrivals.h"
 #include "trainer/job/dialling.h"
 #include "trainer/strategy/parameter_server/job.h"
 #include "trainer/strategy/parameter_server/session.h"
 
 namespace trainer {
 
-class WorkerService : public SessionOwner {
+class WorkerService {
  public:
-  int port() const noexcept { return port_; }
+  virtual ~WorkerService() = default;
+  WorkerService(const WorkerService&) = delete;
+  WorkerService& operator=(const WorkerService&) = delete;
+
+  int port() const { return acceptor_.port(); }
 
   /// Serves until the job is done and the workers have left, or stop(). Throws PeerError,
   /// DataError.
   void run();
 
-  /// From another thread: run() returns at once.
-  void stop() noexcept {
-    stopped_ = true;
-    arrivals_.wake();
-  }
+  /// From another thread: run() returns within a heartbeat's time.
+  void stop() noexcept { stopped_ = true; }
 
  protected:
   /// Listens; port 0: any free one, see port(). Throws ClusterError when the address cannot be had.
   WorkerService(PsJob job, const TaskAddress& address, std::string name, LinkPurpose purpose,
                 Notice notice);
 
-  virtual int workers() const = 0; ///< Of the job; 0: not known yet.
   virtual bool is_finished() const = 0;
-  /// Why a worker is turned away; empty: it is not.
-  virtual std::string refusal(const WorkerHello& hello) = 0;
-  virtual void joined(Session& session) = 0;
-  /// What follows from its loss, to be said; empty: nothing is said.
-  virtual std::string lost(const Session& session) = 0;
-  virtual ServerWelcome standing(const Session& /*session*/) const { return {}; }
-  virtual void update() {} ///< Something has come, or a worker left.
-  virtual void keep_time() {}
-  virtual std::string progress() const { return ""; } ///< " and 3 of 5 batches done"
-
-  void hello(Session& session, const WorkerHello& hello) override;
-  void welcome(Session& session) override;
-  void goodbye(Session& session) override;
+  /// The first worker has come. Why it is turned away; empty: it is not.
+  virtual std::string begin(const WorkerHello& hello) = 0;
+  /// A request of a worker, or its hello, which was accepted.
+  virtual void serve(Session& session, FrameType type) = 0;
+  /// A worker is lost; what that leaves.
+  virtual std::string lose(int worker) = 0;
+  /// Now and then, and when something has come or a worker has left.
+  virtual void advance() {}
 
   /// Where it throws LinkError, the worker is lost.
   template <typename Act>
@@ -63,44 +57,44 @@ class WorkerService : public SessionOwner {
     try {
       act();
     } catch (const LinkError& error) {
-      lose(session, error.what());
+      remove(session, error.what());
     }
   }
   static void refuse(Session& session, std::string_view why) {
     session.channel.send(FrameType::refused, std::as_bytes(std::span(why)));
   }
-  static bool is_active(const Session& session) { return session.worker() >= 0 && !session.over; }
   int active_workers() const {
-    return static_cast<int>(std::count_if(sessions_.begin(), sessions_.end(), is_active));
+    return static_cast<int>(std::count_if(sessions_.begin(), sessions_.end(),
+                                          [](const Session& s) { return s.is_active(); }));
+  }
+  int workers() const {
+    return static_cast<int>(agreed_ ? agreed_->workers : std::ssize(job_.task.workers));
   }
   std::vector<int> missing_workers() const;
   std::string who_did_not_come() const; ///< "waited 60 s: workers 0, 2 of 3 did not come"
   void say(const std::string& text) const { notice_(fmt::format("{}: {}", name_, text)); }
 
   PsJob job_;
+  std::optional<WorkerHello> agreed_; ///< The first worker's; all others agree.
   std::list<Session> sessions_;
-  std::set<int> done_;   ///< Workers.
-  bool advance_ = false; ///< A worker left: an update may be complete now.
+  std::set<int> done_; ///< Workers.
 
  private:
-  bool receive();
+  void receive();
   void let_in();
+  void accept(Session& session);
+  void handle(Session& session, FrameType type);
   void send_heartbeats();
-  void lose(Session& session, const std::string& why);
-  void remove_gone();
-  /// Of one that is no more.
-  virtual void gone(const Session& /*session*/) {}
+  void remove(Session& session, const std::string& why);
 
   std::string name_;
   Notice notice_;
   std::atomic<bool> stopped_{false};
-  Fd listener_; ///< Until arrivals_ has it.
-  int port_;
-  Arrivals arrivals_;
-  std::vector<pollfd> polled_;
+  Acceptor acceptor_;
   Deadline next_heartbeat_ = Clock::now();
   Deadline alone_until_;
-  std::string last_lost_;
+  std::set<int> seen_;    ///< Workers that have come,
+  std::string last_lost_; ///< and the last one that was lost.
 };
 
 } // namespace trainer

@@ -6,22 +6,18 @@
 
 namespace trainer {
 std::string Session::name() const {
-  return is_accepted_ ? fmt::format("worker {} ({}, pid {})", hello_.worker, who.host, who.pid)
-                      : fmt::format("a worker of {} (pid {})", who.host, who.pid);
+  return is_accepted_ ? fmt::format("worker {} ({}, pid {})", hello_.worker, who_.host, who_.pid)
+                      : fmt::format("a worker of {} (pid {})", who_.host, who_.pid);
 }
 
 void Session::accept(const WorkerHello& hello) {
   hello_ = hello;
   is_accepted_ = true;
   ranges_ = hello.ranges();
-  for (const ArenaRange& range : ranges_) {
-    held_ += range.size();
-  }
+  held_ = floats_in(ranges_);
   if (const SharedFile file = SharedFile::open(hello_.memory)) {
     try {
-      arenas_ = file.map(0, SharedLayout(hello_.arena).size);
-    } catch (const LinkError&) {
-      throw;
+      arenas_ = SharedArenas(file, hello_.arena);
     } catch (const Error& error) {
       throw LinkError(error.what());
     }
@@ -33,30 +29,31 @@ void Session::accept(const WorkerHello& hello) {
 }
 
 Contribution Session::contribution() const {
-  Contribution one;
-  const auto* shared = reinterpret_cast<const float*>(
-      shares_memory() ? arenas_.data() + SharedLayout(hello_.arena).gradients : nullptr);
+  Contribution one{.gradients = {}, .weight = push_->weight, .factor = push_->factor};
   const float* next = gradients_.data();
   for (const ArenaRange& range : ranges_) {
-    one.gradients.push_back(shares_memory() ? shared + range.first : next);
+    one.gradients.push_back(shares_memory() ? arenas_.gradients().data() + range.first : next);
     next += range.size();
   }
-  one.weight = push_ ? push_->weight : 0;
-  one.factor = push_ ? push_->factor : 1;
   return one;
 }
 
-void Session::send_parameters(FrameFields fields, std::span<const float> values) {
-  fields.request = request;
+void Session::send_state(ServerState state, bool answers) {
+  state.request = answers ? request_.number : -1;
+  state.shares_memory = shares_memory() ? 1 : 0;
+  channel.send(FrameType::state, bytes_of(state));
+}
+
+void Session::send_parameters(ServerState state, std::span<const float> values) {
+  state.request = waits_since_;
+  state.shares_memory = shares_memory() ? 1 : 0;
   if (shares_memory()) {
-    auto* to = reinterpret_cast<float*>(arenas_.data() + SharedLayout(hello_.arena).parameters);
     const float* from = values.data();
     for (const ArenaRange& range : ranges_) {
-      std::copy_n(from, range.size(), to + range.first);
+      std::copy_n(from, range.size(), arenas_.parameters().data() + range.first);
       from += range.size();
     }
-    shared_bytes += values.size_bytes();
-    channel.send(FrameType::parameters, bytes_of(fields));
+    channel.send(FrameType::parameters, bytes_of(state));
     return;
   }
   if (channel.has_unsent()) {
@@ -64,24 +61,23 @@ void Session::send_parameters(FrameFields fields, std::span<const float> values)
   }
   // They may change before all is sent.
   std::copy_n(values.data(), outgoing_.size(), outgoing_.data());
-  channel.send(FrameType::parameters, bytes_of(fields), {std::as_bytes(std::span(outgoing_))});
+  channel.send(FrameType::parameters, bytes_of(state), {std::as_bytes(std::span(outgoing_))});
 }
 
 ReadParts Session::body_of(const FrameHeader& header) {
   const auto type = static_cast<FrameType>(header.what);
-  if (!is_accepted_) {
-    if (type != FrameType::hello) {
-      not_due();
-    }
-    return {writable_bytes_of(hello_)};
+  if ((type == FrameType::hello) == is_accepted_) {
+    unexpected_message();
   }
   switch (type) {
+  case FrameType::hello:
+    return {writable_bytes_of(hello_)};
   case FrameType::begin:
-    values_.resize(header.size > sizeof fields_ ? held_ * sizeof(float) : 0);
-    return {writable_bytes_of(fields_), values_};
+    values_.resize(header.size > sizeof request_ ? held_ * sizeof(float) : 0);
+    return {writable_bytes_of(request_), values_};
   case FrameType::gradients: {
     if (push_ || shares_memory()) {
-      not_due();
+      unexpected_message();
     }
     const auto all = wire() == WireType::fp32 ? std::as_writable_bytes(std::span(gradients_))
                                               : std::as_writable_bytes(std::span(halves_));
@@ -91,32 +87,24 @@ ReadParts Session::body_of(const FrameHeader& header) {
     }
     return {left.first(header.size)};
   }
+  case FrameType::ask_state:
   case FrameType::push:
   case FrameType::pull:
-    return {writable_bytes_of(fields_)};
-  case FrameType::ask:
-    return {writable_bytes_of(report_)};
-  case FrameType::welcome:
+  case FrameType::next_batch:
+    return {writable_bytes_of(request_)};
   case FrameType::heartbeat:
   case FrameType::goodbye:
     return {};
   default:
-    not_due();
+    unexpected_message();
   }
 }
 
 void Session::handle(const FrameHeader& header) {
-  switch (static_cast<FrameType>(header.what)) {
+  const auto type = static_cast<FrameType>(header.what);
+  switch (type) {
   case FrameType::hello:
     check(hello_);
-    owner_.hello(*this, hello_);
-    break;
-  case FrameType::welcome:
-    owner_.welcome(*this);
-    break;
-  case FrameType::begin:
-    received_ = 0;
-    owner_.begin(*this, fields_, values_);
     break;
   case FrameType::gradients: {
     const std::size_t count = header.size / wire_size(wire());
@@ -124,38 +112,28 @@ void Session::handle(const FrameHeader& header) {
       wire_kernels(wire()).widen(gradients_.data() + received_, halves_.data() + received_, count);
     }
     received_ += count;
-    break;
+    return;
   }
   case FrameType::push:
-    if (push_ || !(fields_.weight > 0 && fields_.factor > 0 && fields_.factor <= 1)) {
-      not_due();
+    if (push_ || !(request_.weight > 0 && request_.factor > 0 && request_.factor <= 1)) {
+      unexpected_message();
     }
     if (std::exchange(received_, 0) != gradients_.size()) {
       wrong_length();
     }
-    push_ = fields_;
-    request = fields_.request;
-    if (shares_memory()) {
-      shared_bytes += held_ * sizeof(float);
-    }
-    owner_.pushed(*this);
+    push_ = request_;
+    waits_since_ = request_.number;
     break;
   case FrameType::pull:
     drop_push(); // It has given up waiting for the values that follow.
     received_ = 0;
-    waits_for = fields_.step;
-    request = fields_.request;
-    owner_.pull(*this);
-    break;
-  case FrameType::ask:
-    owner_.ask(*this, report_);
-    break;
-  case FrameType::goodbye:
-    owner_.goodbye(*this);
+    waits_for = request_.step;
+    waits_since_ = request_.number;
     break;
   default:
-    break; // A heartbeat says no more than that it came.
+    break;
   }
+  serve_(*this, type);
 }
 
 } // namespace trainer

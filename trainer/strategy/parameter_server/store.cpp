@@ -1,7 +1,6 @@
 #include "trainer/strategy/parameter_server/store.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -13,17 +12,11 @@ namespace {
 
 constexpr std::size_t k_block = 4096; ///< Floats; gradient, moments and values fit the L2 cache.
 
-std::size_t total(const std::vector<ArenaRange>& ranges) {
-  return std::accumulate(
-      ranges.begin(), ranges.end(), std::size_t{0},
-      [](std::size_t sum, const ArenaRange& range) { return sum + range.size(); });
-}
-
 } // namespace
 
 ShardStore::ShardStore(std::vector<ArenaRange> ranges, const LearningRate& learning_rate,
                        Device& device)
-    : ranges_(std::move(ranges)), parameters_(total(ranges_)), gradients_(parameters_.size()),
+    : ranges_(std::move(ranges)), parameters_(floats_in(ranges_)), gradients_(parameters_.size()),
       learning_rate_(learning_rate), optimizer_({}, parameters_.span(), gradients_.span(), device) {
 }
 
@@ -61,9 +54,9 @@ void ShardStore::apply(std::span<const Contribution> contributions) {
 }
 
 std::vector<ShardStore::Part> ShardStore::parts() const {
-  std::vector<Part> parts = {{"parameter", parameters()}};
+  std::vector<Part> parts = {{{"parameter", {parameters_.size()}}, parameters()}};
   for (const Optimizer::Moment& moment : optimizer_.moments()) {
-    parts.push_back({moment.name, moment.values.span()});
+    parts.push_back({{moment.name, {moment.values.size()}}, moment.values.span()});
   }
   return parts;
 }
@@ -71,7 +64,7 @@ std::vector<ShardStore::Part> ShardStore::parts() const {
 void ShardStore::save(const std::string& folder, const std::string& holds, std::size_t keep) const {
   std::vector<TensorShape> shapes;
   for (const Part& part : parts()) {
-    shapes.push_back({part.name, {part.values.size()}});
+    shapes.push_back(part.shape);
   }
   NumberedWriter file(folder, version(),
                       {{"format", "dtrain parameter server snapshot 3"}, {"holds", holds}}, shapes);
@@ -92,31 +85,29 @@ std::vector<std::int64_t> ShardStore::snapshots(const std::string& folder) {
 }
 
 void ShardStore::load(const std::string& folder, const std::string& holds, std::int64_t version) {
-  const std::vector<NumberedFile> files = numbered_files(folder);
-  const auto file = std::find_if(files.begin(), files.end(), [version](const NumberedFile& one) {
-    return one.number == version;
-  });
-  if (file == files.end()) {
-    throw DataError(fmt::format("{}: has no snapshot of step {}", folder, version));
-  }
-  const SafeTensors content = read_safetensors(file->path);
-  const auto held = content.metadata.find("holds");
-  if (held == content.metadata.end() || held->second != holds) {
+  const SafeTensorsFile file(numbered_file(folder, version).path);
+  const auto held = file.metadata().find("holds");
+  if (held == file.metadata().end() || held->second != holds) {
     throw DataError(fmt::format("{}: is of another job, number of servers or version of "
                                 "dtrain-trainer; use another --snapshot-dir or remove it",
-                                file->path));
+                                file.path()));
   }
   for (const Part& part : parts()) {
     const auto saved =
-        std::find_if(content.tensors.begin(), content.tensors.end(),
-                     [&](const NamedTensor& tensor) { return tensor.name == part.name; });
-    if (saved == content.tensors.end() || saved->values.size() != part.values.size()) {
-      throw DataError(fmt::format("{}: has no {}", file->path, part.name));
+        std::find_if(file.tensors().begin(), file.tensors().end(), [&](const StoredTensor& tensor) {
+          return tensor.name == part.shape.name && tensor.count() == part.values.size();
+        });
+    if (saved == file.tensors().end()) {
+      throw DataError(fmt::format("{}: has no {}", file.path(), part.shape.name));
     }
-    std::copy(saved->values.begin(), saved->values.end(), part.values.begin());
+    file.read(*saved, 0, part.values);
   }
   optimizer_.set_state(version, 0, {});
-  std::for_each(files.begin(), file, remove_numbered);
+  for (const NumberedFile& found : numbered_files(folder)) {
+    if (found.number > version) {
+      remove_numbered(found);
+    }
+  }
 }
 
 } // namespace trainer

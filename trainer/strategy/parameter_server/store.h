@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/checkpoint/safetensors.h"
 #include "trainer/device/buffer.h"
 #include "trainer/nn/tensor_table.h"
 #include "trainer/optim/learning_rate.h"
@@ -52,7 +53,7 @@ class ShardStore {
  private:
   /// The parameters, and each moment of theirs.
   struct Part {
-    std::string name;
+    TensorShape shape;
     std::span<float> values;
   };
   std::vector<Part> parts() const;

@@ -34,14 +34,13 @@ class Journal {
   LogLine line(std::int64_t step, const Score& totals, double input_seconds, double waiting) {
     const double seconds = now() - since_;
     const auto count = static_cast<double>(totals.count - before_.count);
-    LogLine line;
-    line.step = step;
-    line.epoch = epochs_a_step_ * static_cast<double>(step);
-    line.loss = (totals.loss - before_.loss) / count;
-    line.accuracy = static_cast<double>(totals.correct - before_.correct) / count;
-    line.samples_per_second = count / scored_ / seconds;
-    line.input_bound = (input_seconds - input_before_) / seconds;
-    line.waiting = (waiting - waiting_before_) / seconds;
+    const LogLine line{.step = step,
+                       .epoch = epochs_a_step_ * static_cast<double>(step),
+                       .loss = (totals.loss - before_.loss) / count,
+                       .accuracy = static_cast<double>(totals.correct - before_.correct) / count,
+                       .samples_per_second = count / scored_ / seconds,
+                       .input_bound = (input_seconds - input_before_) / seconds,
+                       .waiting = (waiting - waiting_before_) / seconds};
     since_ = now();
     before_ = totals;
     input_before_ = input_seconds;
@@ -129,7 +128,6 @@ void train(const PsJob& job) {
   Outputs outputs(output, first);
   const Dataset data = find_dataset(job.data, task.index, static_cast<int>(task.workers.size()));
   PsWorker worker(job, data, *device);
-  worker.connect();
   const auto samples = static_cast<double>(data.train.count);
   const std::int64_t last = self_of(job, data.train.count).settings.steps;
   outputs.choices(
@@ -164,7 +162,7 @@ void benchmark(PsJob job) {
       synthetic_for(job.run.model, k_benchmark_samples, static_cast<std::uint64_t>(job.run.seed));
   const std::unique_ptr<Device> device = make_device(job.device, task.local_rank);
   PsWorker worker(job, data, *device);
-  const std::int64_t begin = worker.connect();
+  const std::int64_t begin = worker.client().values().step;
   const std::int64_t steps = job.run.steps > 0 ? job.run.steps : k_benchmark_steps;
   const std::int64_t window = std::max<std::int64_t>(steps / (k_server_windows + 1), 1);
   std::vector<double> rates;

@@ -38,19 +38,14 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
               say) {
   replica_.place(client_.parameters(), client_.gradients());
   replica_.model->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
-}
-
-std::int64_t PsWorker::connect() {
   if (client_.has_chief()) {
     client_.meet_chief();
   }
-  const std::int64_t step = client_.connect();
-  replica_.optimizer.set_state(step, 0, {});
-  const StepOptions& options = job_.run.step;
+  replica_.optimizer.set_state(client_.connect(), 0, {});
+  const StepOptions& options = job.run.step;
   strategy_.emplace(*alone_, replica_, options,
                     std::make_unique<Served>(client_, replica_, options.buckets,
                                              options.limits(replica_.precision).need_norm()));
-  return step;
 }
 
 Score PsWorker::evaluate() {
@@ -66,29 +61,27 @@ void PsWorker::train(std::int64_t last,
   Loader loader(data_.train, replica_.device,
                 {batch_size, 0, 1, static_cast<std::uint64_t>(job_.run.seed), 0, INT64_MAX},
                 {.leaves_gathering = true});
-  WorkReport report;
-  report.version = replica_.optimizer.step();
-  report.generation = client_.generation();
+  Request report{.generation = client_.generation(), .step = replica_.optimizer.step()};
   const auto next = [&]() -> std::optional<std::int64_t> {
     if (client_.has_chief()) {
       return client_.next(report);
     }
-    return report.version < last ? std::optional(report.version * workers + job_.task.index)
-                                 : std::nullopt;
+    return report.step < last ? std::optional(report.step * workers + job_.task.index)
+                              : std::nullopt;
   };
   for (double waited = client_.seconds_waiting(); const auto number = next();) {
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
     const Score score = strategy_->step(batch);
     const bool is_done = client_.generation() == report.generation;
-    const std::int64_t before = report.version;
-    report = {.version = replica_.optimizer.step(),
-              .generation = client_.generation(),
+    const std::int64_t before = report.step;
+    report = {.generation = client_.generation(),
+              .step = replica_.optimizer.step(),
               .score = is_done ? score : Score{},
               .input_seconds = batch.seconds,
               .waiting_seconds = client_.seconds_waiting() - waited};
     waited = client_.seconds_waiting();
-    if (!client_.has_chief() && report.version > before) {
-      after_step(report.version, client_.values().totals);
+    if (!client_.has_chief() && report.step > before) {
+      after_step(report.step, client_.values().totals);
     }
   }
 }

@@ -20,11 +20,10 @@ void say(const std::string& text);
 
 class PsWorker {
  public:
-  /// Connects nothing yet. What it is given must outlive it.
+  /// Meets the servers, and the chief before them where there is one. What it is given must outlive
+  /// it.
   PsWorker(const PsJob& job, const Dataset& data, Device& device);
 
-  /// Meets the servers, and the chief before them where there is one. The step to begin with.
-  std::int64_t connect();
   ParameterClient& client() { return client_; }
 
   /// Trains to step `last`, and tells `after_step` of each and of the totals that followed it; or
@@ -34,7 +33,7 @@ class PsWorker {
   /// The held-out samples' score, by the values that the servers gave last.
   Score evaluate();
 
-  /// Spent getting batches, and waiting for what follows from them, since connect().
+  /// Spent getting batches, and waiting for what follows from them, since the start.
   double input_seconds() const { return strategy_->seconds_input(); }
   double waiting_seconds() const { return strategy_->exchange().seconds_exposed(); }
 

@@ -10,7 +10,6 @@
 #include "trainer/errors.h"
 #include "trainer/job/handshake.h"
 #include "trainer/strategy/parameter_server/client.h"
-#include "trainer/strategy/parameter_server/server_connection.h"
 
 namespace trainer {
 namespace {
@@ -103,8 +102,8 @@ class Running {
   unit::Thread thread_;
 };
 
-const WorkReport k_first;
-const WorkReport k_one_batch = {.score = {.loss = 2, .correct = 3, .count = 10}};
+const Request k_first;
+const Request k_one_batch = {.score = {.loss = 2, .correct = 3, .count = 10}};
 
 /// A chief, or a server, that refuses whoever comes with this text.
 class Refusing {
@@ -118,8 +117,7 @@ class Refusing {
 
  private:
   void run(LinkPurpose purpose) {
-    Acceptor acceptor(std::move(listener_), k_token, purpose,
-                      [](const Introduction&) { return std::optional<std::string>(); });
+    Acceptor acceptor(std::move(listener_), k_token, purpose);
     auto arrival = acceptor.next(after_seconds(unit::k_patience));
     REQUIRE(arrival);
     tune_link(arrival->link, unit::k_patience);
@@ -156,14 +154,11 @@ TEST_CASE("what a chief says in refusing a worker stays one line, whatever it ho
 
 TEST_CASE("what a server says in refusing a worker stays one line, whatever it holds") {
   Refusing server(LinkPurpose::parameter_server, "other\n\x1b[2Jjob");
-  std::vector<float> arena(16);
-  WorkerHello hello;
-  hello.arena = 16;
+  WorkerOptions options;
+  options.job.task.servers = {"127.0.0.1:" + std::to_string(server.port())};
+  options.job.task.token = k_token;
   try {
-    ParameterClient::Server link(LinkPurpose::parameter_server, "ps 0",
-                                 "127.0.0.1:" + std::to_string(server.port()), k_token, hello,
-                                 arena, arena);
-    link.dial(after_seconds(unit::k_patience), unit::k_patience);
+    options.client(16).connect();
     FAIL("it was not refused");
   } catch (const ClusterError& error) {
     const std::string text = error.what();
@@ -228,7 +223,9 @@ TEST_CASE("a coordinator whose workers do not come, or do not come back, says so
     ChiefLink worker(running.link(0, 1));
     CHECK(worker.next(k_first) == 0);
   }
-  CHECK(running.finish().find("no worker left and 0 of 5 batches done") != std::string::npos);
+  const std::string why = running.finish();
+  CHECK(why.find("no worker left; the last was worker 0 (") != std::string::npos);
+  CHECK(why.find("0 of 5 batches are done") != std::string::npos);
 }
 
 TEST_CASE("a worker whose coordinator is gone says so at once") {

@@ -82,25 +82,25 @@ TEST_CASE("a push of another length than the job's ends its connection, and the 
     for (const std::size_t size : {due - 2, due + 2, 2 * due, due / 2, std::size_t{0}}) {
       CAPTURE(size);
       RawWorker wrong(server, hello);
-      wrong.read_until(FrameType::welcome);
-      wrong.send(FrameType::begin, {.step = -1, .extra = 1}, 3200);
+      wrong.read_until(FrameType::state);
+      wrong.send(FrameType::begin, {.generation = 1, .step = -1}, 3200);
       wrong.send(FrameType::gradients, size);
       const auto push = [&] {
-        wrong.send(FrameType::push, {.weight = 1}); // It may be closed by then.
+        wrong.send(FrameType::push, {.generation = 1, .weight = 1}); // It may be closed by then.
         wrong.read_until(FrameType::parameters);
       };
       CHECK_THROWS(push());
       CHECK(server.has_said("it sent a message of unexpected length"));
     }
     RawWorker right(server, hello);
-    right.read_until(FrameType::welcome);
-    right.send(FrameType::begin, {.step = -1, .extra = 1});
+    right.read_until(FrameType::state);
+    right.send(FrameType::begin, {.generation = 1, .step = -1});
     right.send(FrameType::gradients, due / 4);
-    right.send(FrameType::pull, FrameFields{}); // It begins anew.
+    right.send(FrameType::pull, {.generation = 1}); // It begins anew.
     right.read_until(FrameType::parameters);
     right.send(FrameType::gradients, due / 2);
     right.send(FrameType::gradients, due / 2);
-    right.send(FrameType::push, {.weight = 1});
+    right.send(FrameType::push, {.generation = 1, .weight = 1});
     CHECK(right.read_until(FrameType::parameters).empty());
     right.send(FrameType::goodbye);
     CHECK(server.finish() == "");
@@ -111,7 +111,7 @@ TEST_CASE("a push of another length than the job's ends its connection, and the 
 TEST_CASE("workers that would push gradients of unlike types are told so") {
   Running server(0);
   RawWorker first(server, RawWorker::hello(0, 2));
-  first.read_until(FrameType::welcome);
+  first.read_until(FrameType::state);
   WorkerOptions options = options_for({server.address()}, 1, 2);
   options.self.policy.snapshot_every = 1;
   options.self.settings.wire = static_cast<std::int64_t>(WireType::bf16);

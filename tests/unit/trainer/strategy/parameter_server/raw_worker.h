@@ -15,10 +15,10 @@ class RawWorker {
 
   explicit RawWorker(const Running& server, const WorkerHello& hello);
 
-  /// With `size` bytes of zeros, behind `fields` where given.
+  /// With `size` bytes of zeros, behind `request` where given.
   void send(FrameType type, std::size_t size = 0) { send_body(type, {}, size); }
-  void send(FrameType type, const FrameFields& fields, std::size_t size = 0) {
-    send_body(type, bytes_of(fields), size);
+  void send(FrameType type, const Request& request, std::size_t size = 0) {
+    send_body(type, bytes_of(request), size);
   }
 
   /// Reads until one of this type comes; the frames before it, heartbeats left out. Throws

@@ -222,9 +222,9 @@ TEST_CASE("a worker whose shared memory is shorter than its parameters is turned
   WorkerHello hello = RawWorker::hello(0, 1);
   hello.memory = file.ticket();
   RawWorker worker(server, hello);
-  CHECK_THROWS_AS(worker.read_until(FrameType::welcome), LinkError);
+  CHECK_THROWS_AS(worker.read_until(FrameType::state), LinkError);
   RawWorker another(server, RawWorker::hello(0, 1));
-  another.read_until(FrameType::welcome);
+  another.read_until(FrameType::state);
 }
 
 TEST_CASE("a server that comes back a step ahead of the others goes back with them") {
@@ -275,30 +275,30 @@ TEST_CASE("servers restart once, whoever asks, and drop what was pushed before")
   Running server(0, 0, folder.path());
   RawWorker first(server, RawWorker::hello(0, 2));
   RawWorker second(server, RawWorker::hello(1, 2));
-  first.read_until(FrameType::welcome);
-  second.read_until(FrameType::welcome);
-  first.send(FrameType::begin, {.step = -1, .extra = 1}, k_held);
-  second.read_until(FrameType::welcome); // The first has begun.
-  second.send(FrameType::begin, {.step = -1, .extra = 1}, k_held);
-  const auto push = [&](RawWorker& worker, std::int64_t step) {
+  first.read_until(FrameType::state);
+  second.read_until(FrameType::state);
+  first.send(FrameType::begin, {.generation = 1, .step = -1}, k_held);
+  second.read_until(FrameType::state); // The first has begun.
+  second.send(FrameType::begin, {.generation = 1, .step = -1}, k_held);
+  const auto push = [&](RawWorker& worker, std::int64_t generation, std::int64_t step) {
     worker.send(FrameType::gradients, k_held);
-    worker.send(FrameType::push, {.step = step, .weight = 1});
+    worker.send(FrameType::push, {.generation = generation, .step = step, .weight = 1});
   };
   for (const std::int64_t step : {0, 1}) {
     for (RawWorker* worker : {&first, &second}) {
-      push(*worker, step);
+      push(*worker, 1, step);
     }
     first.read_until(FrameType::parameters);
     second.read_until(FrameType::parameters);
   }
-  first.send(FrameType::begin, {.step = 1, .extra = 2});
-  CHECK(second.read_until(FrameType::welcome).empty());
-  push(second, 2);
-  second.send(FrameType::begin, {.step = 1, .extra = 2});
-  second.send(FrameType::pull, {.step = 1});
+  first.send(FrameType::begin, {.generation = 2, .step = 1});
+  CHECK(second.read_until(FrameType::state).empty());
+  push(second, 1, 2);
+  second.send(FrameType::begin, {.generation = 2, .step = 1});
+  second.send(FrameType::pull, {.generation = 2, .step = 1});
   CHECK(second.read_until(FrameType::parameters).empty());
-  push(first, 1);
-  push(second, 1);
+  push(first, 2, 1);
+  push(second, 2, 1);
   CHECK(first.read_until(FrameType::parameters).empty());
   for (RawWorker* worker : {&first, &second}) {
     worker->send(FrameType::goodbye);

@@ -39,7 +39,7 @@ std::vector<float> train_with_servers(
     const PsJob& job, const Dataset& data,
     const std::function<void(std::int64_t)>& after_step = [](std::int64_t) {}) {
   PsWorker worker(job, data, test_device());
-  CHECK(worker.connect() == 0);
+  CHECK(worker.client().values().step == 0);
   worker.train(k_steps, [&](std::int64_t step, const Score& totals) {
     CHECK(totals.count >= step * static_cast<std::int64_t>(2 * k_rows));
     after_step(step);
