@@ -2,7 +2,7 @@
 import pathlib
 import re
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 
 # How a text would name the engine of that folder of backends/. A new engine adds its own words.
 NAMES = {
