@@ -58,7 +58,7 @@ CheckpointHead head_of(const Progress& progress) {
   return {progress.step, metadata};
 }
 
-/// Of an arena what a rank has of these ranges, which are its own.
+/// The values of this rank's own ranges of an arena.
 std::vector<std::span<const float>> own_values(const SavedArena& arena,
                                                const std::vector<ArenaRange>& own) {
   if (arena.is_packed) {
@@ -72,12 +72,12 @@ std::vector<std::span<const float>> own_values(const SavedArena& arena,
   return values;
 }
 
-/// How long the other ranks' parts of a checkpoint are waited for.
+/// How long to wait for other ranks' parts of a checkpoint.
 class WaitLimit {
  public:
   explicit WaitLimit(const std::atomic<bool>& is_over) : is_over_(is_over) {}
 
-  /// Throws Error once `path` has been waited for long enough.
+  /// Throws Error if `path` has not come in time.
   void operator()(const std::string& path) {
     const auto now = std::chrono::steady_clock::now();
     if (!end_) {
@@ -200,7 +200,7 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
   const bool is_shared = replica.sharding.stage > 0;
   const bool is_in_parts = is_shared && has_met();
   const int rank = communicator.rank();
-  // What is written in one file is the part of one rank that has all.
+  // A whole checkpoint in one file is written like the part of a rank that owns everything.
   const Shards shards =
       is_in_parts ? replica.shards(communicator) : Shards(replica.parameters.size(), 0, 0, 1);
   const std::optional<RankPart> part =
@@ -215,7 +215,7 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
                       &table = replica.model->tensors()] {
     return std::make_shared<CheckpointWriter>(folder, head, table, prefixes, own, part);
   };
-  std::shared_ptr<CheckpointWriter> file; // Null: what is copied is written while training goes on.
+  std::shared_ptr<CheckpointWriter> file; // Null: copies are written while training goes on.
   if (is_shared && !is_in_parts) {
     file = rank == 0 ? begin() : nullptr;
     for (const SavedArena& arena : arenas) {
@@ -249,7 +249,7 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
   }
 }
 
-/// Of each arena what this rank owns, one behind the other.
+/// Copies what this rank owns of each arena, without gaps.
 void CheckpointSaver::copy(const Replica& replica, const Shards& shards) {
   const std::vector<SavedArena> arenas = arenas_of(replica);
   Device& device = replica.device;
