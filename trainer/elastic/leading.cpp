@@ -88,7 +88,7 @@ bool Membership::are_all_here(const std::vector<MemberListener::Peer>& present,
 Membership::Ending Membership::lead() {
   listener_->gather(newest().number);
   const Deadline patient_until =
-      after_seconds(newest().number == 0 ? options_.rendezvous_timeout : patience());
+      after_seconds(newest().number == 0 ? options_.rendezvous_timeout : answer_timeout());
   std::vector<MemberListener::Peer> present;
   Deadline next_reassurance = Clock::now();
   Deadline next_ask = Clock::now();
@@ -159,7 +159,7 @@ Membership::Ending Membership::lead() {
     }
     if (asked % absent.size() == 0) {
       // Soon enough to see the end of one that had answered.
-      next_ask = after_seconds(std::min(k_ask_seconds, patience() / 4));
+      next_ask = after_seconds(std::min(k_ask_seconds, answer_timeout() / 4));
     }
   }
 }

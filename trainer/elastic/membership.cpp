@@ -178,7 +178,7 @@ void Membership::note_ended(const Member& member) {
   const auto seen = seen_.find(member.id);
   const Clock::time_point last =
       std::max(contact_->heard.load(), seen == seen_.end() ? Clock::time_point() : seen->second);
-  if (std::chrono::duration<double>(Clock::now() - last).count() < patience()) {
+  if (std::chrono::duration<double>(Clock::now() - last).count() < answer_timeout()) {
     witnessed_.insert(member.id);
   }
 }

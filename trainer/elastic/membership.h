@@ -92,7 +92,7 @@ class Membership {
                     const std::vector<Member>& absent) const;
   void note_refused(const Member& member);
   void note_ended(const Member& member);
-  double patience() const { return options_.peer_timeout / 2; }
+  double answer_timeout() const { return options_.peer_timeout / 2; }
   Epoch enter(Ending ending);
   const Roster& newest() const;
   std::vector<const Roster*> rosters(const std::vector<MemberListener::Peer>& present) const;
