@@ -160,6 +160,14 @@ const Helper* find_helper(std::string_view command) {
   return nullptr;
 }
 
+std::vector<EnvironmentVariable> environment_variables() {
+  std::vector<EnvironmentVariable> all = variables_of_dtrain();
+  for (const Engine* engine : engines()) {
+    all.insert(all.end(), engine->variables.begin(), engine->variables.end());
+  }
+  return all;
+}
+
 std::vector<AccessFlag> access_flags() {
   std::vector<AccessFlag> all;
   for (const Engine* engine : engines()) {

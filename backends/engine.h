@@ -6,6 +6,7 @@
 #include "backends/backend.h"
 #include "submit/fields/job_fields.h"
 #include "submit/named_values.h"
+#include "submit/options/environment.h"
 #include "submit/options/option_table.h"
 
 #include <functional>
@@ -101,6 +102,7 @@ struct Engine {
   /// Fields that it brings, which help shows in a group of its name. Of a key that an engine before
   /// it has too, the help follows that one's.
   std::vector<JobField> own = {};
+  std::vector<EnvironmentVariable> variables = {}; ///< That it reads, beside its flags'.
   std::vector<Helper> helpers = {};
   /// Where jobs have their records on this machine, RECORDS/NAMESPACE/NAME below state_folder();
   /// empty: they have none.
@@ -133,6 +135,9 @@ std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess&
 
 /// The engines' helper of that name; null: none.
 const Helper* find_helper(std::string_view command);
+
+/// What dtrain reads (variables_of_dtrain()), then what its engines do.
+std::vector<EnvironmentVariable> environment_variables();
 
 /// All engines' access flags, one of each name.
 std::vector<AccessFlag> access_flags();

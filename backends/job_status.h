@@ -52,6 +52,12 @@ struct FailureCause {
   std::vector<std::string> last_stderr; ///< At most 20 lines.
 };
 
+/// How a process ended: "exit code 3", "signal 9 (SIGKILL)".
+std::string ending_text(const std::optional<int>& exit_code, const std::optional<int>& signal);
+
+/// "worker-1 (rank 1) on node2 ended with exit code 7"; "… failed" where how is not known.
+std::string failure_text(const FailureCause& cause);
+
 /// The columns of `list`: cheap to get for thousands of jobs.
 struct JobSummary {
   std::string name;

@@ -52,7 +52,8 @@ void write_environment_page(const Pages& pages, const char* by_hand,
   std::string text{std::istreambuf_iterator<char>(file), {}};
   for (const auto& [mark, list] :
        {std::pair{"%variables_of_options%\n", dtrain::man_variables_of_options(tables)},
-        std::pair{"%variables_of_dtrain%\n", dtrain::man_variables(dtrain::variables_of_dtrain())},
+        std::pair{"%variables_of_dtrain%\n",
+                  dtrain::man_variables(dtrain::environment_variables())},
         std::pair{"%variables_of_trainer%\n",
                   dtrain::man_variables(dtrain::variables_of_trainer())}}) {
     const std::size_t at = text.find(mark);

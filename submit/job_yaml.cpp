@@ -4,6 +4,7 @@
 // Hostile files: the size is bounded, yaml-cpp bounds the depth, and an alias is a reference that
 // is never expanded: the reader descends two levels and refuses anything deeper.
 #include "submit/errors.h"
+#include "submit/fields/arena.h"
 #include "submit/fields/job_fields.h"
 #include "submit/job_spec.h"
 #include "submit/options/duration.h"
@@ -24,9 +25,8 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t k_max_file = 4U << 20U;                 ///< Bytes.
-constexpr const char* k_engine_options = "engineOptions";     ///< What 0.1 wrote engines' flags as.
-constexpr const char* k_starting_timeout = "startingTimeout"; ///< 0.1's; no engine acted on it.
+constexpr std::size_t k_max_file = 4U << 20U;             ///< Bytes.
+constexpr const char* k_engine_options = "engineOptions"; ///< What 0.1 wrote engines' flags as.
 constexpr const char* k_binary_tag = "tag:yaml.org,2002:binary";
 
 bool is_quoted(const YAML::Node& node) { return node.Tag() == "!"; }
@@ -87,7 +87,7 @@ class Reader {
         read_engine_options(entry.second, job);
         continue;
       }
-      if (key == k_starting_timeout) {
+      if (is_idle_key(key)) {
         continue;
       }
       const JobField& field = field_of(entry.first, key);

@@ -36,9 +36,9 @@ RULES = {
     "tests/engines/slurm/": ("slurm",), "tests/engines/ssh/": ("ssh",),
     "tests/engines/slurm-versions/": ("slurm-versions",),
     "tests/conformance/": ("kubernetes", "slurm", "ssh"),
-    "tests/integration/": (), "tests/integration/test_peers.py": ("peers",),
-    "tests/integration/test_gpu_choice.py": ("peers",), "tests/integration/fake_cudart": ("peers",),
-    "tests/integration/test_tokenizers.py": ("peers",), "tests/integration/test_bert.py": ("peers",),
+    "tests/integration/": (), "tests/integration/programs/": ("peers",),
+    "tests/integration/trainer/test_tokenizers.py": ("peers",),
+    "tests/integration/trainer/test_bert.py": ("peers",),
     "tests/lint/": (), "tests/unit/": (),
 }
 
@@ -120,10 +120,13 @@ def doctest_cases(text):
 def edited_tests():
     """Of pytest as FILE::NAME, of doctest by the case's name."""
     base, edited = last_passed(), set()
+    moved = dict(line.split("\t")[:0:-1] for line in (
+        git("diff", "--name-status", "--find-renames", "--diff-filter=R", base[1]) or "").splitlines()) \
+        if base else {}  # new path -> old path
     for path in changed_files() or []:
         read = {".py": python_tests, ".cpp": doctest_cases}.get(pathlib.Path(path).suffix)
         if read and path.startswith("tests/") and (ROOT / path).exists():
-            before = read(git("show", f"{base[1]}:{path}") or "")
+            before = read(git("show", f"{base[1]}:{moved.get(path, path)}") or "")
             edited |= {f"{path}::{name}" if read is python_tests else name
                        for name, text in read((ROOT / path).read_text()).items()
                        if before.get(name) != text}

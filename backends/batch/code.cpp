@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t k_most_bytes = 1'000'000'000; ///< They are in memory once.
-
 /// Gone with it.
 class TemporaryFolder {
  public:
@@ -41,7 +39,8 @@ class TemporaryFolder {
 
 /// Also what it came to, for people.
 std::string pack(const std::string& folder, const SubmitSink& tell, std::string& text) {
-  const CodeArchive archive = pack_folder(folder, k_most_bytes, as_step(SubmitStep::upload, tell));
+  const CodeArchive archive =
+      pack_folder(folder, k_most_packed_bytes, as_step(SubmitStep::upload, tell));
   std::string bytes;
   bytes.reserve(static_cast<std::size_t>(archive.packed_bytes));
   for (const CodePart& part : archive.parts) {

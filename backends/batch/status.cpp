@@ -8,8 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -69,17 +67,6 @@ void fill_instances(const JobRecord& record, JobStatus& status) {
   }
 }
 
-/// "worker-1 (rank 1) on node2 ended with exit code 7"
-std::string failure_text(const FailureCause& cause) {
-  const char* const name = cause.signal ? sigabbrev_np(*cause.signal) : nullptr;
-  return fmt::format("{}{}{} ended with {}{}", cause.instance,
-                     cause.rank < 0 ? "" : fmt::format(" (rank {})", cause.rank),
-                     cause.node.empty() ? "" : " on " + cause.node,
-                     cause.signal ? fmt::format("signal {}", *cause.signal)
-                                  : fmt::format("exit code {}", cause.exit_code.value_or(0)),
-                     name == nullptr ? "" : fmt::format(" (SIG{})", name));
-}
-
 /// What of a status its phase and reason are made of.
 struct State {
   Phase phase = Phase::failed;
@@ -113,9 +100,8 @@ void fill_cause(const JobRecord& record, const State& state, const QueuedJob* qu
   if (!cause.instance.empty()) {
     status.reason = cause.message = failure_text(cause);
   } else {
-    cause.message = cause.signal      ? fmt::format("ended by signal {}", *cause.signal)
-                    : cause.exit_code ? fmt::format("exit code {}", *cause.exit_code)
-                                      : state.why;
+    cause.message =
+        cause.signal || cause.exit_code ? ending_text(cause.exit_code, cause.signal) : state.why;
   }
   status.cause = cause;
 }

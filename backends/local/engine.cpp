@@ -1,5 +1,7 @@
 #include "backends/local/engine.h"
 
+#include "backends/local/gpu_claims.h"
+#include "backends/local/gpus.h"
 #include "backends/local/local_backend.h"
 #include "backends/supervised/fields.h"
 
@@ -25,11 +27,13 @@ const Engine& engine() {
         return std::make_unique<LocalBackend>();
       },
       .fields = field_uses(),
-      .notes = {{"minWorkers",
+      .notes = {{"gpus", "if too few, all ranks run on the CPU"},
+                {"minWorkers",
                  "restarts only the failed worker, up to --max-restarts times; then the others "
                  "continue without it, and the bundled trainer goes on from what it has in memory"},
                 {"rdma", "always shares them with the ranks"}},
       .cannot = {k_no_server},
+      .variables = {k_gpu_claims, k_local_gpus},
       .helpers = {{k_supervise, supervise_here}},
       .records = "jobs/local",
   };

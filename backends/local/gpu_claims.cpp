@@ -7,7 +7,6 @@
 #include "backends/support/os/random.h"
 #include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
-#include "submit/options/environment.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -32,7 +31,7 @@ constexpr std::size_t k_id_bytes = 16;
 constexpr const char* k_lock = "lock";
 
 std::string registry_path() {
-  const char* given = environment::k_gpu_claims.value();
+  const char* given = k_gpu_claims.value();
   return given != nullptr ? given : fmt::format("{}/gpus@{}", state_folder().string(), host_name());
 }
 

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "backends/support/os/fd.h"
+#include "submit/options/environment.h"
 
 #include <cstddef>
 #include <optional>
@@ -21,6 +22,13 @@
 #include <vector>
 
 namespace dtrain {
+
+inline constexpr EnvironmentVariable k_gpu_claims = {
+    "DTRAIN_GPU_CLAIMS",
+    "Folder on this machine in which your jobs record the GPUs that their ranks hold, both local "
+    "jobs and jobs that arrive over ssh (default: dtrain/gpus@HOST in XDG_STATE_HOME). All of them "
+    "must use the same folder; on a host that ssh reaches, set it in the login environment there. "
+    "A rank's GPUs are free again once it has ended, however it ended"};
 
 /// The devices that no rank has, in their order. Makes no file.
 std::vector<std::string> unclaimed_gpus(const std::vector<std::string>& devices);

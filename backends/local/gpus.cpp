@@ -3,7 +3,6 @@
 #include "backends/supervised/gang/devices.h"
 #include "backends/support/os/files.h"
 #include "submit/errors.h"
-#include "submit/options/environment.h"
 #include "submit/text/trimmed.h"
 
 #include <fcntl.h>
@@ -34,7 +33,7 @@ std::optional<int> parse_count(std::string_view text) {
 
 /// DTRAIN_LOCAL_GPUS.
 std::optional<std::size_t> said_count() {
-  const char* text = environment::k_local_gpus.value();
+  const char* text = k_local_gpus.value();
   if (text == nullptr) {
     return std::nullopt;
   }

@@ -1,10 +1,17 @@
 // The GPUs of this machine.
 #pragma once
 
+#include "submit/options/environment.h"
+
 #include <string>
 #include <vector>
 
 namespace dtrain {
+
+inline constexpr EnvironmentVariable k_local_gpus = {
+    "DTRAIN_LOCAL_GPUS",
+    "How many GPUs this machine has, if detection is wrong; with CUDA_VISIBLE_DEVICES, its first "
+    "N. On a host that ssh reaches, set it in the login environment there"};
 
 /// The devices that ranks may use, as CUDA_VISIBLE_DEVICES names them: those of an inherited
 /// CUDA_VISIBLE_DEVICES (indices or UUIDs, up to the first that is not one, as CUDA reads it), else

@@ -1,5 +1,6 @@
 #include "backends/ssh/connections.h"
 
+#include "backends/job_status.h"
 #include "backends/ssh/ssh_command.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/subprocess.h"
@@ -8,7 +9,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -19,6 +19,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 namespace dtrain::ssh {
@@ -238,8 +239,7 @@ std::optional<Connections::Loss> Connections::loss_of(const std::string& host, K
   } else if (lack != lacks_.end()) {
     loss.why = lack->second;
   } else if (kept.status && WIFSIGNALED(*kept.status)) {
-    loss.why = fmt::format("its ssh was ended by signal {} (SIG{})", WTERMSIG(*kept.status),
-                           sigabbrev_np(WTERMSIG(*kept.status)));
+    loss.why = "its ssh ended with " + ending_text(std::nullopt, WTERMSIG(*kept.status));
   } else if (loss.said.empty()) {
     loss.why = connection.is_open()
                    ? "the agent there has ended"

@@ -1,5 +1,6 @@
 #include "backends/ssh/engine.h"
 
+#include "backends/ssh/host_list.h"
 #include "backends/ssh/ssh_backend.h"
 #include "backends/supervised/fields.h"
 
@@ -31,7 +32,8 @@ const Engine& engine() {
         return std::make_unique<SshBackend>(access);
       },
       .fields = field_uses(),
-      .notes = {{"minWorkers",
+      .notes = {{"gpus", "if too few, the job fails"},
+                {"minWorkers",
                  "after a host is lost, a failure restarts all workers on the remaining hosts"}},
       .cannot = {k_no_server},
       .access = {{.name = "hosts",
@@ -72,6 +74,7 @@ const Engine& engine() {
                          "Use only these hosts and GPUs, in DeepSpeed's syntax (h1:0,1@h2)"),
               text_field("--exclude", "HOST[:GPU,…]@…",
                          "do not use these hosts or GPUs, in DeepSpeed's syntax (h1:2@h3)")},
+      .variables = {k_wcoll},
       .helpers = {{k_supervise, supervise_hosts}},
       .records = "jobs/ssh",
   };

@@ -13,12 +13,17 @@
 #pragma once
 
 #include "backends/supervised/gang/gang_plan.h"
+#include "submit/options/environment.h"
 
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace dtrain::ssh {
+
+inline constexpr EnvironmentVariable k_wcoll = {
+    "WCOLL", "Host file of ssh jobs without --hosts and --hostfile, in any format that --hostfile "
+             "takes; pdsh reads it too"};
 
 /// Throws UsageError naming the flag and what is wrong: a name that no host has (shells' characters
 /// are refused), one that is listed twice, slots that are no number.

@@ -34,7 +34,6 @@ constexpr std::array k_libraries{
 #include "cmake/portable/libraries"
 };
 constexpr const char* k_loader = k_libraries.front();
-constexpr std::int64_t k_most_code = std::int64_t{1} << 30;
 
 Fd payload_folder(const JobFolder& job, bool create) {
   return open_private_folder_at(job.fd(), k_folder, job.path() + "/" + k_folder, create);
@@ -139,7 +138,7 @@ void pack_trainer(const JobFolder& job, const std::string& trainer) {
 }
 
 std::string pack_code(const JobFolder& job, const std::string& source, const SubmitSink& tell) {
-  const auto code = pack_folder(source, k_most_code, as_step(SubmitStep::upload, tell));
+  const auto code = pack_folder(source, k_most_packed_bytes, as_step(SubmitStep::upload, tell));
   const auto folder = payload_folder(job, true);
   std::string parts;
   for (const auto& part : code.parts) {

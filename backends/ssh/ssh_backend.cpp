@@ -17,7 +17,6 @@
 #include "submit/errors.h"
 #include "submit/job_roles.h"
 #include "submit/options/duration.h"
-#include "submit/options/environment.h"
 #include "submit/template/render.h"
 
 #include <fmt/format.h>
@@ -92,9 +91,9 @@ std::vector<HostSlots> SshBackend::hosts(const std::string& include,
   if (!list.empty() && !file.empty()) {
     throw UsageError("--hosts and --hostfile: give one of them");
   }
-  const auto* wcoll = environment::k_wcoll.value();
+  const auto* wcoll = k_wcoll.value();
   auto named = !file.empty()                      ? read_hostfile("--hostfile", file)
-               : list.empty() && wcoll != nullptr ? read_hostfile(environment::k_wcoll.name, wcoll)
+               : list.empty() && wcoll != nullptr ? read_hostfile(k_wcoll.name, wcoll)
                                                   : parse_hosts(list);
   return choose_hosts(std::move(named), {access_.get("exclude-hosts"), include, exclude});
 }

@@ -20,7 +20,7 @@ struct CpOptions {
   std::string source;
   std::string destination;
   std::vector<std::string> instances; ///< One at most.
-  std::string container;              ///< Said, and always the program's.
+  std::string container;              ///< Accepted, and not used.
   bool quiet = false;
   TargetOptions target;
 };
@@ -34,9 +34,8 @@ CommandTable cp_table(CpOptions& options) {
           "the folder that the instance was started in (with --sync-mode, the folder of the code). "
           "DEST changes only once the whole copy has arrived; files replace existing files, and "
           "folders are merged. Links that lead elsewhere, sockets and devices are skipped and "
-          "listed. Local and ssh jobs keep their files until they are deleted; a queue's job is "
-          "read from the disk that all nodes share; a Pod must be running. To send files to a job, "
-          "use --sync-mode or --data of 'dtrain submit'.",
+          "listed. The files of an instance that has ended can still be copied, unless it ran in a "
+          "container. To send files to a job, use --sync-mode or --data of 'dtrain submit'.",
       .examples = {"dtrain cp mnist:ckpt .", "dtrain cp mnist/worker-1:profile.json worker-1.json",
                    "dtrain cp mnist:/data/out ./out"},
       .options = {

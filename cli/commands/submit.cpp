@@ -112,8 +112,8 @@ std::string resolved_text(const JobSpec& job) {
   return fmt::format("job/{}: {} on {}", job.name, roles, job.backend);
 }
 
-/// Ctrl-C while code or data is brought takes back what is there of it; before and after, it ends
-/// dtrain. False where the plan is stale and another one is needed.
+/// Submits the plan and shows each step; false where the plan is stale and another one is needed.
+/// Ctrl-C during an upload or a copy removes what has been copied so far, then ends dtrain.
 bool submit_in_steps(Backend& backend, const Plan& plan, Steps& steps) {
   std::optional<NoteInterrupt> interrupt;
   const auto require_wanted = [&] {
@@ -180,6 +180,9 @@ int run_submit(Context& context, const SubmitOptions& options) {
   }
   Steps steps(context.err, options.quiet || !options.output.empty());
   steps.resolved(resolved_text(plan.job));
+  // Between the plan and its submission another job may have taken what the plan names, such as a
+  // GPU: then the engine makes another plan, until one holds. Notices are printed again only where
+  // they differ.
   while (!submit_in_steps(*target.backend, plan, steps)) {
     const auto known = std::move(plan.notices);
     plan = target.backend->plan(job, templates);

@@ -103,19 +103,7 @@ std::string cause_line(const FailureCause& cause) {
   if (!cause.message.empty()) {
     return printable(cause.message) + hint_of(cause);
   }
-  std::string line = printable(cause.instance);
-  if (cause.rank >= 0) {
-    line += fmt::format(" (rank {})", cause.rank);
-  }
-  if (!cause.node.empty()) {
-    line += fmt::format(" on {}", printable(cause.node));
-  }
-  if (cause.signal) {
-    line += fmt::format(" was ended by {}", signal_name(*cause.signal));
-  } else if (cause.exit_code) {
-    line += fmt::format(" exited with code {}", *cause.exit_code);
-  }
-  return line + hint_of(cause);
+  return printable(failure_text(cause)) + hint_of(cause);
 }
 
 void print_last_stderr(Stream& out, const FailureCause& cause, std::string_view indent) {

@@ -23,7 +23,7 @@ std::string instance_state(const InstanceStatus& instance);
 /// "SIGKILL"; "signal 63" for one without a name.
 std::string signal_name(int signal);
 
-/// The engine's own words, or "worker-1 (rank 1) on node7 exited with code 3"; one line.
+/// The engine's own words, or "worker-1 (rank 1) on node7 ended with exit code 3"; one line.
 std::string cause_line(const FailureCause& cause);
 
 /// A command as a shell would take it, with quotes where they are needed.

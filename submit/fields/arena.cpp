@@ -18,6 +18,7 @@ struct Idle {
   const char* flag;
   bool takes_value;
   const char* notice;
+  const char* key = nullptr; ///< Of job files, where it was a field of 0.1's.
 };
 
 const std::vector<Idle>& global_flags() {
@@ -51,7 +52,8 @@ const std::vector<Idle>& idle_flags() {
       {"--shutdown-after-finished", false, "not needed: Ray ends with the job"},
       {"--ssh-port", true, "not needed: dtrain chooses the port"},
       {"--ssh-secret", true, "not needed: each job gets a key of its own"},
-      {"--starting-timeout", true, "not used: no backend limits how long a job waits to start"},
+      {"--starting-timeout", true, "not used: no backend limits how long a job waits to start",
+       "startingTimeout"},
       {"--task-port", true, "not needed: instances reach each other on any port"},
   };
   return all;
@@ -103,6 +105,11 @@ std::string backends_line(const Option& option, const FieldBackends& backends) {
 }
 
 } // namespace
+
+bool is_idle_key(std::string_view key) {
+  return std::any_of(idle_flags().begin(), idle_flags().end(),
+                     [&](const Idle& idle) { return idle.key != nullptr && key == idle.key; });
+}
 
 std::vector<Option> arena_global_options(ArenaFlags& flags) {
   std::vector<Option> options;

@@ -31,6 +31,10 @@ std::vector<Option> arena_options(ArenaFlags& flags);
 /// Those that all of Arena's commands have, which change nothing here.
 std::vector<Option> arena_global_options(ArenaFlags& flags);
 
+/// Whether a job file may have this key though nothing is done with it: of a flag that has become
+/// one of arena_options().
+bool is_idle_key(std::string_view key);
+
 /// Throws UsageError for what lines of other programs say and would be misread here, with what to
 /// write instead: Arena's --sync-mode=rsync, mpirun's -np, pdsh's -x.
 void refuse_misread(const std::vector<std::string>& args);

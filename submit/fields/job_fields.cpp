@@ -45,8 +45,7 @@ constexpr JobField k_first_fields[] = {
      .flags = "--gpus",
      .member = member(&JobSpec::gpus),
      .metavar = "N",
-     .help = "GPUs per worker; if there are too few, a worker runs on the CPU (default: "
-             "0)",
+     .help = "GPUs per worker (default: 0)",
      .group = "Job",
      .minimum = 0,
      .maximum = k_max_gpus,

@@ -13,8 +13,8 @@ const char* EnvironmentVariable::value() const {
 
 const std::vector<EnvironmentVariable>& variables_of_dtrain() {
   static const std::vector<EnvironmentVariable> variables = {
-      k_cgroups,     k_git_token,  k_gpu_claims, k_local_gpus,   k_trainer,  k_cache_home,
-      k_config_home, k_state_home, k_wcoll,      k_certificates, k_no_color, k_force_color};
+      k_cgroups,    k_git_token,    k_trainer,  k_cache_home, k_config_home,
+      k_state_home, k_certificates, k_no_color, k_force_color};
   return variables;
 }
 

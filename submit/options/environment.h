@@ -1,5 +1,5 @@
 // The variables of the environment that our programs read beside those of their options
-// (Option::env).
+// (Option::env). A backend brings those that only it reads (Engine::variables).
 #pragma once
 
 #include <vector>
@@ -21,34 +21,23 @@ namespace environment {
 inline constexpr EnvironmentVariable k_trainer = {
     "DTRAIN_TRAINER", "Path of the dtrain-trainer that jobs without a command of their own run "
                       "(default: the one beside dtrain)"};
-inline constexpr EnvironmentVariable k_local_gpus = {
-    "DTRAIN_LOCAL_GPUS",
-    "How many GPUs this machine has, if detection is wrong; with CUDA_VISIBLE_DEVICES, its first "
-    "N. On a host that ssh reaches, set it in the login environment there"};
-inline constexpr EnvironmentVariable k_gpu_claims = {
-    "DTRAIN_GPU_CLAIMS",
-    "Folder on this machine in which your jobs record the GPUs that their ranks hold, both local "
-    "jobs and jobs that arrive over ssh (default: dtrain/gpus@HOST in XDG_STATE_HOME). All of them "
-    "must use the same folder; on a host that ssh reaches, set it in the login environment there. "
-    "A rank's GPUs are free again once it has ended, however it ended"};
 inline constexpr EnvironmentVariable k_git_token = {
     "DTRAIN_GIT_TOKEN",
     "Token for --sync-source. It appears in no argument, plan or log, and ranks do not get it"};
 inline constexpr EnvironmentVariable k_cgroups = {
-    "DTRAIN_CGROUPS", "Control groups to run local jobs in, so that all their processes can be "
-                      "ended: v2, v1 or none (default: the first that this user may create)"};
+    "DTRAIN_CGROUPS",
+    "Control groups to run jobs of this machine in, so that all their processes "
+    "can be ended: v2, v1 or none (default: the first that this user may create)"};
 inline constexpr EnvironmentVariable k_state_home = {
     "XDG_STATE_HOME",
-    "Folder of the state of local and ssh jobs, in dtrain/jobs (default: ~/.local/state)"};
+    "Folder of the state of jobs that no queue or cluster keeps, in dtrain/jobs (default: "
+    "~/.local/state)"};
 inline constexpr EnvironmentVariable k_config_home = {
     "XDG_CONFIG_HOME", "Folder of the settings: profiles and names of data and code in "
                        "dtrain/config.yaml, secrets in dtrain/secrets (default: ~/.config)"};
 inline constexpr EnvironmentVariable k_cache_home = {
     "XDG_CACHE_HOME", "Folder of the cache: copies of buckets, and data sets that the bundled "
                       "trainer has downloaded (default: ~/.cache)"};
-inline constexpr EnvironmentVariable k_wcoll = {
-    "WCOLL", "Host file of ssh jobs without --hosts and --hostfile, in any format that --hostfile "
-             "takes; pdsh reads it too"};
 inline constexpr EnvironmentVariable k_certificates = {
     "SSL_CERT_FILE", "Certificates of the trusted authorities (default: the system's)"};
 inline constexpr EnvironmentVariable k_no_color = {"NO_COLOR", "If set: never use colour"};
@@ -65,7 +54,7 @@ inline constexpr EnvironmentVariable k_data_url = {
 
 } // namespace environment
 
-/// What dtrain reads, by name; and what the bundled trainer does.
+/// What dtrain reads whatever the backend; and what the bundled trainer does.
 const std::vector<EnvironmentVariable>& variables_of_dtrain();
 const std::vector<EnvironmentVariable>& variables_of_trainer();
 

@@ -58,7 +58,7 @@ CheckpointHead head_of(const Progress& progress) {
   return {progress.step, metadata};
 }
 
-/// Of an arena what a rank has of these ranges, which are its own.
+/// The values of this rank's own ranges of an arena.
 std::vector<std::span<const float>> own_values(const SavedArena& arena,
                                                const std::vector<ArenaRange>& own) {
   if (arena.is_packed) {
@@ -72,7 +72,7 @@ std::vector<std::span<const float>> own_values(const SavedArena& arena,
   return values;
 }
 
-/// Of each arena what this rank owns, one behind the other.
+/// Copies what this rank owns of each arena, without gaps.
 void copy_arenas(Device& device, const std::vector<SavedArena>& arenas, const Shards& shards,
                  std::vector<Buffer>& copies) {
   for (std::size_t i = 0; i < arenas.size(); ++i) {
@@ -88,12 +88,12 @@ void copy_arenas(Device& device, const std::vector<SavedArena>& arenas, const Sh
   device.stream().record()->wait();
 }
 
-/// How long the other ranks' parts of a checkpoint are waited for.
+/// How long to wait for other ranks' parts of a checkpoint.
 class WaitLimit {
  public:
   explicit WaitLimit(const std::atomic<bool>& is_over) : is_over_(is_over) {}
 
-  /// Throws Error once `path` has been waited for long enough.
+  /// Throws Error if `path` has not come in time.
   void operator()(const std::string& path) {
     const auto now = std::chrono::steady_clock::now();
     if (!end_) {
@@ -216,7 +216,7 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
   const bool is_shared = replica.sharding.stage > 0;
   const bool is_in_parts = is_shared && has_met();
   const int rank = communicator.rank();
-  // What is written in one file is the part of one rank that has all.
+  // A whole checkpoint in one file is written like the part of a rank that owns everything.
   const Shards shards =
       is_in_parts ? replica.shards(communicator) : Shards(replica.parameters.size(), 0, 0, 1);
   const std::optional<RankPart> part =

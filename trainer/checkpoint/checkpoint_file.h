@@ -1,10 +1,10 @@
-// A checkpoint as it lies in its folder, whoever wrote it: one file that holds each tensor
-// row-major, or the ranks' parts behind their manifest (numbered_files.h).
+// Reads a checkpoint in either form: one file that holds each tensor row-major, or the ranks' parts
+// and their manifest (numbered_files.h).
 //
-// A part is a safetensors file too. It holds ranges of tensors as they lie in an arena, of float32,
-// "hidden.weight[4096:8192]", and in its metadata, by "tensors", what all of them are ranges of: a
-// JSON array of {"name", "shape", "layout"}, in the arena's order. So ranks write what they own as
-// it is, wherever that begins and ends, and who reads it turns it to a layout of its own.
+// A part is a safetensors file too. It holds ranges of tensors in the arena's layout, as float32
+// ("hidden.weight[4096:8192]"), and in its metadata, under "tensors", the tensors that they are
+// ranges of: a JSON array of {"name", "shape", "layout"}, in the arena's order. So each rank writes
+// what it owns as it is, wherever that begins and ends, and the reader converts the layout.
 #pragma once
 
 #include <cstddef>
@@ -20,42 +20,42 @@
 
 namespace trainer {
 
-/// Floats that a tensor takes in an arena, less what fills it up at its end.
+/// Floats that a tensor takes in an arena, without the padding at its end.
 inline std::size_t held_floats(const Tensor& tensor) {
   return tensor.layout == Layout::panels ? tensor.size : tensor.count();
 }
 
-/// What a part's metadata says by "tensors", of a table's of which each name begins with each of
-/// the prefixes in turn.
+/// The "tensors" of a part's metadata: for each prefix in turn, the table's tensors with the prefix
+/// before their names.
 std::string describe_tensors(const TensorTable& table, const std::vector<std::string>& prefixes);
 /// "hidden.weight[4096:8192]"
 std::string range_name(const std::string& tensor, const ArenaRange& range);
 
 class CheckpointFile {
  public:
-  /// Throws DataError naming the file and what is wrong with it, or missing.
+  /// Throws DataError naming the file and what is wrong with it or missing.
   explicit CheckpointFile(const std::string& path);
 
-  /// Of one in parts, its manifest's.
+  /// The manifest's, of a checkpoint in parts.
   const std::string& path() const { return path_; }
   const std::map<std::string, std::string>& metadata() const { return files_.front()->metadata(); }
 
   struct Piece {
-    ArenaRange range; ///< In what the tensor takes.
+    ArenaRange range; ///< Within the tensor's floats in its layout.
     const SafeTensorsFile* file;
     const StoredTensor* stored;
   };
   struct Entry {
-    Tensor tensor; ///< As it was in the arena that it is of, but for where.
+    Tensor tensor; ///< As in the arena that it was saved from, without its place there.
     std::vector<Piece> pieces = {};
   };
   const std::vector<Entry>& entries() const { return entries_; }
-  /// None: nullptr.
+  /// Null if there is none of that name.
   const Entry* find(const std::string& name) const;
 
-  /// What lies in the entry's tensor from `first` on, in its layout, held_floats() of it at most.
+  /// Reads the entry's tensor, in its layout, from float `first` on; at most held_floats() of it.
   void read(const Entry& entry, std::size_t first, std::span<float> to) const;
-  /// All of it, row-major.
+  /// All values, row-major.
   std::vector<float> values(const Entry& entry) const;
 
  private:
@@ -66,7 +66,7 @@ class CheckpointFile {
   std::string path_;
   std::vector<std::unique_ptr<SafeTensorsFile>> files_;
   std::vector<Entry> entries_;
-  std::unordered_map<std::string, std::size_t> numbers_; ///< Of the entries, by name.
+  std::unordered_map<std::string, std::size_t> numbers_; ///< Name -> index in entries_.
 };
 
 /// Throws as CheckpointFile does.

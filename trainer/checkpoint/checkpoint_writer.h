@@ -1,5 +1,5 @@
-// Writes a checkpoint's file, of arenas that come a piece at a time: one that holds all of them,
-// each tensor row-major, or a rank's part of it, ranges of tensors as they lie there
+// Writes a checkpoint's file from arenas that are given a piece at a time: a whole checkpoint, with
+// each tensor row-major, or a rank's part, with ranges of tensors in the arena's layout
 // (checkpoint_file.h).
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace trainer {
 
-/// What is said of a checkpoint beside its tensors.
+/// What a checkpoint holds besides its tensors.
 struct CheckpointHead {
   std::int64_t step = 0;
   std::map<std::string, std::string> metadata = {};
@@ -25,30 +25,29 @@ struct CheckpointHead {
 
 class CheckpointWriter {
  public:
-  /// What is to come: of an arena for each of the prefixes, which begin its tensors' names, the
-  /// ranges `own`. Without `part` they are all of the arena. The table outlives it. Throws Error,
-  /// as all of it.
+  /// One arena per prefix is written, whose tensors' names begin with the prefix; of each arena the
+  /// ranges `own`, which without `part` are all of it. The table outlives the writer. All functions
+  /// throw Error if the file cannot be written.
   CheckpointWriter(const std::string& folder, const CheckpointHead& head, const TensorTable& table,
                    const std::vector<std::string>& prefixes, const std::vector<ArenaRange>& own,
                    const std::optional<RankPart>& part);
 
-  /// The values that follow: an arena's ranges, one behind the other, then the next one's. They may
-  /// be cut anywhere; of a tensor that has to be turned it holds what has come. Throws Error where
-  /// one is no finite number.
+  /// Appends values: an arena's ranges in order, then the next arena's, cut anywhere. It buffers a
+  /// tensor whose layout has to be converted. Throws Error if a value is not finite.
   void add(std::span<const float> values);
 
-  /// As NumberedWriter.
+  /// See NumberedWriter::commit().
   void commit(std::size_t keep, const std::function<void(const std::string&)>& wait) {
     file_.commit(keep, wait);
   }
 
  private:
-  /// A range of a tensor, in what it takes in an arena.
+  /// A range of a tensor, within its floats in an arena.
   struct Piece {
     const Tensor* tensor;
     ArenaRange range;
 
-    /// Without what fills the tensor up at its end; perhaps empty.
+    /// Without the padding at the tensor's end; may be empty.
     ArenaRange held() const;
   };
   static std::vector<Piece> pieces_of(const TensorTable& table, const std::vector<ArenaRange>& own);
@@ -57,13 +56,13 @@ class CheckpointWriter {
 
   std::int64_t step_;
   std::vector<std::string> prefixes_;
-  std::vector<Piece> pieces_; ///< Of each arena.
+  std::vector<Piece> pieces_; ///< The same for each arena.
   bool is_part_;
   NumberedWriter file_;
-  std::size_t arena_ = 0; ///< Where what comes next belongs:
+  std::size_t arena_ = 0; ///< Where the next value belongs:
   std::size_t piece_ = 0;
   std::size_t at_ = 0;      ///< In the piece.
-  std::vector<float> held_; ///< Of a tensor that has to be turned, so far.
+  std::vector<float> held_; ///< Values so far of a tensor whose layout has to be converted.
   std::vector<float> row_major_;
 };
 

@@ -1,8 +1,8 @@
 // BERT, RoBERTa and GPT-2 as Hugging Face keeps them: a folder with config.json, the tokenizer's
 // files and the weights, model.safetensors.
 //
-// A run puts config.json and the tokenizer's files beside its checkpoints, whose tensors have those
-// names anyway, so that either folder says all about its model.
+// A run also writes config.json and the tokenizer's files beside its checkpoints, whose tensors
+// have the same names, so that either folder describes its model completely.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,19 @@ namespace trainer {
 /// Writes config.json of a transformer. Throws Error.
 void save_model_config(const ModelOptions& model, const std::string& folder);
 
-/// The model that a folder's config.json describes. Throws DataError naming the file and what of it
-/// this program's model cannot be.
+/// The model that a folder's config.json describes. Throws DataError naming the file and the
+/// setting that this program does not support.
 ModelOptions read_model_config(const std::string& folder);
 
-/// What holds a folder's weights: the newest whole checkpoint of a run, else model.safetensors; or
-/// `path` itself where it is a file. `say` is told why a newer one is not used. Throws DataError.
+/// The file with a folder's weights: the newest undamaged checkpoint of a run, else
+/// model.safetensors; `path` itself if it is a file. Calls `say` with the reason for each newer
+/// checkpoint that it skips. Throws DataError.
 std::string find_weights(const std::string& path,
                          const std::function<void(const std::string&)>& say);
 
-/// Reads all parameters of a model whose table this is into an arena on the host, by their own
-/// names or those of a model that has more: the pooler, the head of the next sentence, and the
-/// second names of what is tied are left out. Throws DataError naming the file and the tensor that
-/// is missing, misshapen or unknown.
+/// Reads all parameters of the table's model into an arena on the host. The file may be of a larger
+/// model: the pooler, the next-sentence head, and second names of tied tensors are ignored. Throws
+/// DataError naming the file and the tensor that is missing, misshapen or unknown.
 void load_weights(const std::string& path, const TensorTable& table, std::span<float> arena);
 
 /// Writes model.safetensors, for from_pretrained(). Throws Error.

@@ -76,7 +76,7 @@ void print_tensors(const std::vector<NamedTensor>& tensors) {
   }
 }
 
-/// A number of the metadata, or what stands in its place.
+/// A number of the metadata, or the text found in its place.
 std::string number(const SafeTensors& content, const char* key) {
   const auto found = content.metadata.find(key);
   if (found == content.metadata.end()) {

@@ -1,4 +1,4 @@
-// `dtrain-trainer inspect DIR`: what the checkpoints in a folder are, and whether they are whole.
+// `dtrain-trainer inspect DIR`: describes the checkpoints in a folder, and checks them for damage.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace trainer {
 
 dtrain::CommandTable inspect_command(std::string& folder);
 
-/// Prints each checkpoint, newest first: where its run stood, and its tensors with what they hold.
-/// Throws DataError where there is none, or none that --resume could continue from.
+/// Prints each checkpoint, newest first: its run's progress, and the shape and values of its
+/// tensors. Throws DataError if there is none that --resume could continue from.
 void inspect_checkpoints(const std::string& folder);
 
 } // namespace trainer

@@ -55,7 +55,7 @@ json manifest_of(const std::string& path, std::uint64_t bytes, std::uint64_t dig
           {"xxh64", fmt::format("{:016x}", digest)}};
 }
 
-/// Of a file as it lies there. Throws Error.
+/// Of a file on the disk. Throws Error.
 json manifest_of(const std::string& path) {
   constexpr std::uint64_t k_piece = std::uint64_t{1} << 20;
   const InputFile file(path);
@@ -85,7 +85,7 @@ bool is_in_parts(const json& manifest) {
   return manifest.is_object() && manifest.contains("parts");
 }
 
-/// Each file that holds it, with the manifest that it should have; none: it was not finished.
+/// The files of one number, each with the manifest entry that it should match; none: unfinished.
 std::vector<std::pair<std::string, json>> manifests_of(const std::string& path) {
   const json manifest = read_json(manifest_path(path));
   if (!is_in_parts(manifest)) {
@@ -103,7 +103,7 @@ std::vector<std::pair<std::string, json>> manifests_of(const std::string& path) 
   return parts;
 }
 
-/// Whether it was finished and is as long as it was; its bytes are not read.
+/// Whether it was finished and still has its length; does not read its bytes.
 bool is_complete(const std::string& path) {
   const auto files = manifests_of(path);
   return !files.empty() && std::all_of(files.begin(), files.end(), [](const auto& file) {
@@ -113,7 +113,7 @@ bool is_complete(const std::string& path) {
   });
 }
 
-/// All files there whose names begin with `stem`, and a dot, but those `kept`.
+/// Removes all files there whose names begin with `stem` and a dot, except `kept`.
 void remove_files(const fs::path& folder, const std::string& stem,
                   const std::vector<std::string>& kept = {}) {
   std::error_code ignored; // What stays does no harm.

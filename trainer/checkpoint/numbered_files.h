@@ -1,13 +1,13 @@
-// A folder of safetensors files by number, step-000001500.safetensors, of which the newest few are
+// A folder of numbered safetensors files, step-000001500.safetensors, of which the newest few are
 // kept: a run's checkpoints, a parameter server's snapshots.
 //
-// Beside each, written last, lies its manifest, step-000001500.json: the file's length and digest.
-// One without was not finished, one that does not fit it has been damaged since.
+// Each has a manifest, step-000001500.json, which is written last and holds the file's length and
+// digest. A file without a manifest is unfinished; a file that does not match it is damaged.
 //
-// Ranks may write one together, each its own part, step-000001500.rank-00002-of-00004.safetensors.
-// A part has a manifest of its own until rank 0 has found those of all, which it puts together in
-// step-000001500.json: from then on, and not before, the parts are one that is finished. What an
-// earlier try has left of the same number is told from this one's by a number that ranks agree on.
+// Ranks may write one file together, each a part: step-000001500.rank-00002-of-00004.safetensors.
+// Each part has its own manifest until rank 0 has found all of them and merged them into
+// step-000001500.json: only then are the parts finished. A number that the ranks agree on tells
+// their parts from those that an earlier attempt left under the same step.
 #pragma once
 
 #include <cstddef>
@@ -25,48 +25,48 @@ namespace trainer {
 
 struct NumberedFile {
   std::int64_t number = 0;
-  std::string path; ///< Of one in parts, its manifest's.
+  std::string path; ///< The manifest's, of a file in parts.
 };
 
-/// All of them, newest first, those that were not finished too.
+/// All files in the folder, newest first, the unfinished ones included.
 std::vector<NumberedFile> numbered_files(const std::string& folder);
 
-/// Throws DataError where there is none.
+/// Throws DataError if there is none of that number.
 NumberedFile numbered_file(const std::string& folder, std::int64_t number);
 
 bool has_manifest(const std::string& path);
 
-/// The files that hold it: itself, or its parts by rank. Throws DataError where it says none.
+/// The file itself, or its parts by rank. Throws DataError if its manifest names no parts.
 std::vector<std::string> files_of(const std::string& path);
 
-/// Empty where it is as it was saved.
+/// Why the file is damaged or unfinished, in one line; empty if it is as it was saved.
 std::string what_is_wrong(const std::string& path);
 
-/// Removes what a process that was killed had begun to write. Of the one that saves there alone.
+/// Removes unfinished files of killed processes. Only for the one process that saves to the folder.
 void remove_unfinished(const std::string& folder);
 
-/// Which one of the parts that ranks write together.
+/// One of the parts that ranks write together.
 struct RankPart {
   int rank = 0;
   int ranks = 1;
-  std::uint64_t writers = 0; ///< The same on all these ranks, and on no others.
+  std::uint64_t writers = 0; ///< Identifies these ranks' attempt: the same on all of them.
 };
 
-/// One that is being saved; what was there before stays until it is, and if it is not.
+/// Saves a file. Earlier files stay until it is saved, and also if that fails.
 class NumberedWriter {
  public:
-  /// Throws Error, as all of it.
+  /// All functions throw Error if the file cannot be written.
   NumberedWriter(const std::string& folder, std::int64_t number,
                  const std::map<std::string, std::string>& metadata,
                  std::span<const TensorShape> tensors, const std::optional<RankPart>& part = {});
-  /// As SafeTensorsWriter.
+  /// See SafeTensorsWriter::write().
   void write(std::span<const float> values) { file_.write(values); }
-  /// To the disk, with its manifest. Then removes, of those with lower numbers, what is older than
-  /// the newest `keep` that are complete, this one among them. Higher ones are left alone.
+  /// Flushes the file to the disk and writes its manifest. Then removes files with lower numbers,
+  /// except the newest `keep` complete ones (this one counts). Files with higher numbers stay.
   ///
-  /// A part: those that are removed, and the manifest of all, are rank 0's to see to once the other
-  /// parts are there. Until then it calls `wait` again and again, with the path of the next one;
-  /// it ends the waiting by what it throws.
+  /// Of parts, rank 0 writes the common manifest and removes older files once all parts are there.
+  /// Until then it calls `wait` repeatedly with the path of the next missing part; `wait` throws to
+  /// end the waiting.
   void commit(std::size_t keep, const std::function<void(const std::string&)>& wait = {});
 
  private:

@@ -18,7 +18,7 @@
 
 namespace trainer {
 
-/// How a value lies in the data.
+/// How a value is stored in the data.
 struct ValueType {
   const char* name;
   std::size_t bytes;
@@ -74,7 +74,7 @@ json parse_json(const std::string& name, std::string_view text) {
   }
 }
 
-/// Its place counted from the data's beginning.
+/// Its place is counted from the data's beginning.
 StoredTensor parse_tensor(const std::string& name, const std::string& tensor, const json& entry) {
   const std::string key = dtrain::printable(tensor);
   try {
@@ -122,10 +122,10 @@ std::size_t values_of(const std::vector<std::size_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
 }
 
-/// What a file says before its data.
+/// A file's header.
 struct Header {
   std::map<std::string, std::string> metadata;
-  std::vector<StoredTensor> tensors; ///< As they lie there.
+  std::vector<StoredTensor> tensors; ///< In the file's order.
 };
 
 /// Its length. `size`: the file's.
@@ -182,7 +182,7 @@ Header parse_header(const std::string& name, std::string_view text, std::uint64_
   return found;
 }
 
-/// From what lies in the file.
+/// Converts stored values to float32.
 void convert(const ValueType& type, const std::byte* from, std::span<float> to) {
   for (float& value : to) {
     value = type.read(from);

@@ -26,22 +26,22 @@ struct SafeTensors {
   std::vector<NamedTensor> tensors;
 };
 
-/// What is known of a tensor before its values.
+/// A tensor's name and shape.
 struct TensorShape {
   std::string name;
   std::vector<std::size_t> shape;
 };
 
-/// Whole or not at all, see AtomicFile. Throws Error.
+/// Writes a file that appears whole or not at all, see AtomicFile. Throws Error.
 class SafeTensorsWriter {
  public:
   SafeTensorsWriter(const std::string& path, const std::map<std::string, std::string>& metadata,
                     std::span<const TensorShape> tensors);
-  /// What follows in the file: row-major, tensor after tensor.
+  /// Appends values: row-major, tensor after tensor.
   void write(std::span<const float> values) { write(std::as_bytes(values)); }
   void commit() { file_.commit(); }
 
-  /// Of all that was written so far.
+  /// Length and digest of all that was written so far.
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t digest() const { return digest_.digest(); } ///< XXH64
 
@@ -58,18 +58,18 @@ void write_safetensors(const std::string& path, const std::map<std::string, std:
 
 struct ValueType;
 
-/// Where a tensor lies in a file.
+/// A tensor's place in a file.
 struct StoredTensor {
   std::string name;
   std::vector<std::size_t> shape;
   const ValueType* type;
-  std::uint64_t first; ///< Byte of the file.
+  std::uint64_t first; ///< Offset in the file, in bytes.
   std::uint64_t last;
 
-  std::size_t count() const; ///< Its values.
+  std::size_t count() const; ///< Number of values.
 };
 
-/// A file of which a part at a time is read.
+/// A file that is read a part at a time.
 class SafeTensorsFile {
  public:
   /// Throws DataError naming the file and what is wrong with it.
@@ -77,8 +77,8 @@ class SafeTensorsFile {
 
   const std::string& path() const { return file_.path(); }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  const std::vector<StoredTensor>& tensors() const { return tensors_; } ///< As they lie there.
-  /// Values from `first` on, row-major. Throws DataError where they cannot be read.
+  const std::vector<StoredTensor>& tensors() const { return tensors_; } ///< In the file's order.
+  /// Reads values from number `first` on, row-major. Throws DataError if they cannot be read.
   void read(const StoredTensor& tensor, std::size_t first, std::span<float> to) const;
 
  private:
@@ -90,7 +90,7 @@ class SafeTensorsFile {
 /// Throws DataError naming the file and what is wrong with it.
 SafeTensors read_safetensors(const std::string& path);
 
-/// The same from memory; `name` is what messages call it.
+/// The same from memory; messages call it `name`.
 SafeTensors parse_safetensors(std::span<const std::byte> file, const std::string& name);
 
 } // namespace trainer

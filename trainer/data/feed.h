@@ -1,10 +1,10 @@
 // Brings rows of a source to the device, as a Batch.
 //
-// Where the device is the host, rows are written where they are used, and bytes become floats on
-// the way there, while they are in the caches. Else they are put into pinned memory and copied from
-// there, all fields at once, on a stream of their own, and bytes become floats there: one batch is
-// put while the one before it is on its way and the device computes on the one before that. Images
-// that the device keeps, all of them, are brought there once, and it gathers batches by itself.
+// On the CPU, rows are written where they are used, and bytes are converted to floats on the way,
+// while they are in the caches. For a GPU, rows are written to pinned memory and copied from there,
+// all fields at once, on a separate stream; the GPU converts bytes to floats. One batch is written
+// while the one before it is copied and the device computes on the one before that. If the device
+// has room for all images, they are copied there once, and it gathers batches by itself.
 #pragma once
 
 #include <array>
@@ -20,23 +20,23 @@
 
 namespace trainer {
 
-/// Whether the device keeps all samples in its memory: images, as many as it has room for.
+/// Whether the device keeps all samples in its memory: images, if it has room for all of them.
 bool is_kept(const SampleSource& source, const Device& device);
 
 class Feed {
  public:
-  /// What it is given outlives it.
+  /// Device and source outlive the feed.
   Feed(Device& device, const SampleSource& source);
 
   /// Valid until the next batch.
   Batch read(const RowsToRead& rows);
 
-  /// Keeps all samples, where is_kept(): from then on gather() makes batches, not read().
+  /// Copies all samples to the device, if is_kept(); from then on use gather() instead of read().
   void keep();
   bool keeps() const { return !kept_.empty(); }
-  /// A batch of so many rows, which gatherings fill.
+  /// A batch of `rows` rows, to be filled by gatherings.
   Batch gather(std::size_t rows) { return make_batch(rows); }
-  /// What makes rows [row, row + count): those samples that `order` has from number `first` on.
+  /// Fills rows [row, row + count) with the samples of `order` from number `first` on.
   Gathering gathering(std::size_t row, std::size_t count, const Permutation& order,
                       std::uint64_t first) const;
   void take(const Gathering& gathering) { kernels_.gather(stream_, gathering); }
@@ -56,9 +56,9 @@ class Feed {
   const Kernels& kernels_;
   Stream& stream_;
   const bool is_host_;
-  std::vector<Buffer> values_;     ///< Of each field that is not used where it was sent to.
+  std::vector<Buffer> values_;     ///< Of each field that is converted on the device.
   std::vector<Buffer> kept_;       ///< All samples, field by field.
-  std::unique_ptr<Stream> copies_; ///< From the first batch that is sent on.
+  std::unique_ptr<Stream> copies_; ///< Null before the first copied batch.
   std::array<Staged, 2> staged_;
   std::size_t turn_ = 0;
 };

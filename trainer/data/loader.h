@@ -1,7 +1,7 @@
-// Batches of one rank: of the samples that its sampler names (data/sampler.h), rows that the source
-// reads (data/source.h) and the feed brings to the device (data/feed.h), when they are asked for. A
-// thread of its own would only take the core from the rank's arithmetic. A device that keeps all
-// samples gathers them in the same order by itself.
+// Batches of one rank: the sampler chooses samples (data/sampler.h), the source reads their rows
+// (data/source.h) and the feed brings them to the device (data/feed.h), when a batch is asked for.
+// There is no loader thread: it would take the core from the rank's arithmetic. A device that keeps
+// all samples gathers them by itself, in the same order.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@
 namespace trainer {
 
 struct LoaderOptions {
-  /// Called now and then while samples of a stream are waited for; may throw.
+  /// Called now and then while the loader waits for samples of a stream; may throw.
   std::function<void()> while_waiting = [] {};
-  bool leaves_gathering = false; ///< To whoever takes a batch: Batch::gathering.
+  bool leaves_gathering = false; ///< The caller runs the kernel: Batch::gathering.
 };
 
-/// Of rank `rank` of `world_size`, whose worker reads `data`; `samples` as all_samples() says.
+/// For rank `rank` of `world_size`, whose worker reads `data`; `samples`: AllSamples::count.
 SamplerOptions sampler_options(const Dataset& data, std::size_t batch_size, int rank,
                                int world_size, std::uint64_t seed, std::uint64_t samples);
 
 /// An epoch of all workers together.
 struct AllSamples {
   std::uint64_t count = 0;
-  bool one_pass = false; ///< Some worker's are a stream.
+  bool one_pass = false; ///< Some worker streams its samples.
 };
 
-/// All workers' samples; with a stream among them, so many of each as the one that has the fewest,
-/// for it cannot go through them again. Collective.
+/// Collective. The samples of all workers. If one of them streams, which allows one pass only, each
+/// worker counts as many as the one that has the fewest.
 AllSamples all_samples(const Dataset& data, Communicator& communicator);
 
 class Loader {
@@ -59,15 +59,15 @@ class Loader {
   Iterator begin();
   static std::nullptr_t end() { return nullptr; }
 
-  /// The batch from `position` in the stream on, out of turn.
+  /// The batch from `position` in the stream on; next() is not affected.
   const Batch& batch_at(std::uint64_t position);
 
-  /// As Sampler has them.
+  /// See Sampler.
   void set_share(std::size_t first, std::size_t rows) { sampler_.set_share(first, rows); }
   std::uint64_t position() const { return sampler_.position(); }
   double epochs() const { return sampler_.epochs(); }
 
-  /// Spent gathering batches, since the start.
+  /// Total time spent on reading batches.
   double seconds() const { return seconds_; }
 
  private:
@@ -80,7 +80,7 @@ class Loader {
   std::uint64_t seed_;
   Sampler sampler_;
   Feed feed_;
-  std::vector<std::uint64_t> samples_; ///< Of the batch, their numbers.
+  std::vector<std::uint64_t> samples_; ///< The batch's, by number.
   bool done_ = false;
   Batch batch_;
   double seconds_ = 0;

@@ -1,4 +1,4 @@
-// From --data to a folder with the four files.
+// Resolves --data to a folder with MNIST's four files, or with text.
 //
 // A name (mnist, fashion-mnist) is looked for where Debian's package puts it, then in the cache
 // ($XDG_CACHE_HOME or ~/.cache, dtrain/datasets/NAME), and else downloaded into the cache: each
@@ -14,7 +14,7 @@
 
 namespace trainer {
 
-/// A data set that can be had by name.
+/// A data set that --data may name.
 struct KnownDataset {
   struct File {
     std::string name;   ///< "train-images-idx3-ubyte.gz"
@@ -28,9 +28,9 @@ struct KnownDataset {
 
 /// Where to look.
 struct DataPlaces {
-  std::string packages = "/usr/share/datasets"; ///< Debian's packages: a folder a data set.
-  std::string cache;                            ///< Downloads: a folder a data set.
-  std::string url; ///< Overrides where files come from, as URL/NAME/FILE; empty: their own sites.
+  std::string packages = "/usr/share/datasets"; ///< Of Debian's packages: a folder per data set.
+  std::string cache;                            ///< Of downloads: a folder per data set.
+  std::string url; ///< Mirror to download URL/NAME/FILE from; empty: the data set's own site.
   bool progress_bar = false;
 };
 
@@ -39,20 +39,20 @@ DataPlaces data_places_from_env();
 
 const std::vector<KnownDataset>& known_datasets();
 
-/// Throws UsageError where `data` is neither a name nor a folder, and Error, saying how to get the
-/// data, where a download fails.
+/// Throws UsageError if `data` is neither a name nor a folder; Error saying how to get the data if
+/// a download fails.
 std::string locate_dataset(const std::string& data, const DataPlaces& places,
                            const std::vector<KnownDataset>& known = known_datasets());
 
-/// Which data, and who reads what of them.
+/// Which data to load, and how workers share them.
 struct DataOptions {
   std::string data = "fashion-mnist"; ///< A name or a folder.
   AutoShard shard = AutoShard::automatic;
   std::size_t classes = 10; ///< Of images.
   bool one_pass = false;
   bool progress_bar = false;   ///< Of a download.
-  bool is_causal = false;      ///< Of text: each next token is to be told.
-  MaskingOptions masking = {}; ///< Else.
+  bool is_causal = false;      ///< Of text: predict each next token.
+  MaskingOptions masking = {}; ///< Of text that is not causal: predict masked tokens.
 };
 
 /// Locates and loads, as one worker of several. A folder may also hold text (data/token_shards.h).

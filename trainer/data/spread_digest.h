@@ -1,10 +1,10 @@
-// Tells large data apart without reading all of them: by their length, and by blocks of them.
+// Digest of large data by their length and by some blocks, without reading all of them.
 //
 // Ranks compare digests of their data before they train. Reading all of 100 GB for that would keep
-// a host's disk busy for minutes before the first step; blocks that are spread evenly, the first
-// and the last among them, tell another file, files in another order, a shuffled one or one that
-// was cut off. A change of a few bytes between blocks is not found, and not looked for: labels,
-// which are small, and a token set's manifest, which has its shards' digests, are compared whole.
+// a host's disk busy for minutes before the first step. Evenly spread blocks, with the first and
+// the last, detect another file, files in another order, a shuffled file and a truncated one. They
+// do not detect a change of a few bytes between blocks. Labels, which are small, and a token set's
+// manifest, which has its shards' digests, are compared whole.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,10 @@ struct SpreadBlock {
   std::size_t size;
 };
 
-/// What is read of so many bytes: all of k_spread_block · k_spread_blocks or fewer, else so many.
+/// The blocks of `bytes` that are read: all up to k_spread_block · k_spread_blocks, else so many.
 std::vector<SpreadBlock> spread_blocks(std::size_t bytes);
 
-/// Not against forgery.
+/// Does not detect forgery.
 std::uint64_t spread_digest(std::span<const std::uint8_t> bytes, std::uint64_t seed);
 
 } // namespace trainer

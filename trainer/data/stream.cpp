@@ -33,8 +33,8 @@ bool read_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 } // namespace
 
 SampleStream::SampleStream(const std::string& images, const std::string& labels,
-                           std::size_t classes, double patience, std::size_t window_bytes)
-    : classes_(classes), patience_(patience), window_bytes_(window_bytes),
+                           std::size_t classes, double deadlock_seconds, std::size_t window_bytes)
+    : classes_(classes), deadlock_seconds_(deadlock_seconds), window_bytes_(window_bytes),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   parts_[k_images].path = images;
   parts_[k_images].dimensions = 3;
@@ -221,11 +221,11 @@ void SampleStream::fail_one_by_one(const Part& full, const Part& empty) const {
   throw DataError(fmt::format(
       "{}: nothing has come for {:g} s, while {} has filled its window of {} samples; write images "
       "and labels side by side, or train for more epochs than one, which reads them whole first",
-      empty.path, patience_, full.path, window_));
+      empty.path, deadlock_seconds_, full.path, window_));
 }
 
 void SampleStream::fill() {
-  Deadline stalled = after_seconds(patience_);
+  Deadline stalled = after_seconds(deadlock_seconds_);
   notice_ = after_seconds(k_notice_seconds);
   for (;;) {
     std::uint64_t low = 0;
@@ -270,7 +270,7 @@ void SampleStream::fill() {
     const Part& other = parts_[rooms[k_images] == 0 ? k_labels : k_images];
     const bool is_held = full.is_fifo && room(full, low) == 0 && full.bytes < count_ * full.size;
     if (has_come || !is_held || whole() > low) {
-      stalled = after_seconds(patience_);
+      stalled = after_seconds(deadlock_seconds_);
     } else if (Clock::now() >= stalled) {
       fail_one_by_one(full, other);
     }

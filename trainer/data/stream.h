@@ -1,18 +1,17 @@
-// Samples that come through FIFOs while they are trained on: one pass, in the order they come.
+// Samples that arrive through FIFOs during training: one pass, in the order of arrival.
 //
-// A thread reads images and labels, side by side, into a window of samples, and is held back where
-// the window is full: memory is the window's, however long the stream. The window holds
-// k_window_bytes, and at least the batch that is being taken and k_batches_ahead more. Several
-// replicas of one worker share it, each with rows of its own of every batch; what all of them have
-// behind them makes room.
+// A thread reads images and labels in parallel into a window of samples, and waits while the window
+// is full, so that memory does not grow with the stream. The window holds k_window_bytes, and at
+// least the current batch and k_batches_ahead more. Several replicas of one worker share it, each
+// with its own rows of every batch; samples that all of them have passed make room.
 //
-// How many samples there are is known from the images' IDX header, before the first of them has
-// come. What comes after so many is not read. A stream that ends before is an error, for the peers
-// to hear of from the rank that has it.
+// The images' IDX header says how many samples there are, before the first one arrives. Bytes after
+// the last sample are not read. A stream that ends early is an error, which its rank reports to its
+// peers.
 //
-// A FIFO that nobody writes is named after k_notice_seconds, and waited for, but where the other of
-// the two has filled its window meanwhile: that may be a writer of one after the other, who waits
-// as well. After k_patience_seconds of that it is an error.
+// If nobody writes to a FIFO, a notice names it after k_notice_seconds, and the reader goes on
+// waiting. But if the window of the other FIFO is full meanwhile, one program may be writing both,
+// one after the other, and wait as well: after k_deadlock_seconds that is an error.
 #pragma once
 
 #include <array>
@@ -33,13 +32,14 @@ class SampleStream {
  public:
   static constexpr std::size_t k_batches_ahead = 4;
   static constexpr double k_notice_seconds = 5;
-  static constexpr double k_patience_seconds = 60;
+  static constexpr double k_deadlock_seconds = 60;
   static constexpr std::size_t k_window_bytes = std::size_t{32} << 20;
 
   /// Waits for the images' header; one of the files may be an ordinary one. Throws DataError as
-  /// read_idx() and, when they come, check_label() do. The last two are for tests.
+  /// read_idx() does, and while samples arrive as check_label() does. The last two are for tests.
   SampleStream(const std::string& images, const std::string& labels, std::size_t classes,
-               double patience = k_patience_seconds, std::size_t window_bytes = k_window_bytes);
+               double deadlock_seconds = k_deadlock_seconds,
+               std::size_t window_bytes = k_window_bytes);
   ~SampleStream();
   SampleStream(const SampleStream&) = delete;
   SampleStream& operator=(const SampleStream&) = delete;
@@ -53,9 +53,9 @@ class SampleStream {
 
   using Take =
       std::function<void(std::size_t number, const std::uint8_t* image, std::int32_t label)>;
-  /// `count` samples from number `first` on, which `take` is given one by one, from 0 on. The
-  /// reader asks for none before their end again. Waits for them, and calls `while_waiting` now and
-  /// then. Throws DataError.
+  /// Calls `take` with each of `count` samples from number `first` on, numbered from 0. The reader
+  /// does not ask for these or earlier samples again. Waits for them, and calls `while_waiting` now
+  /// and then. Throws DataError.
   void read(std::size_t reader, std::uint64_t first, std::size_t count,
             const std::function<void()>& while_waiting, const Take& take);
 
@@ -70,8 +70,8 @@ class SampleStream {
     std::size_t size = 1; ///< Bytes a sample; the labels', once their header has come.
     Fd file;
     bool is_fifo = false;
-    std::vector<std::uint8_t> header; ///< What has come of it.
-    std::uint64_t bytes = 0;          ///< Of values that have come.
+    std::vector<std::uint8_t> header; ///< The bytes that have arrived.
+    std::uint64_t bytes = 0;          ///< Of values that have arrived.
     std::vector<std::uint8_t> ring;   ///< (window, size)
   };
 
@@ -90,19 +90,19 @@ class SampleStream {
 
   std::array<Part, 2> parts_; ///< Images and labels.
   std::size_t classes_;
-  double patience_;
+  double deadlock_seconds_;
   std::size_t window_bytes_;
   std::size_t count_ = 0;
   std::size_t height_ = 0;
   std::size_t width_ = 0;
   std::size_t window_ = 0;
-  Fd wake_; ///< The thread.
+  Fd wake_; ///< Wakes the thread.
   Deadline notice_;
 
   std::mutex mutex_; ///< Guards the rest.
   std::condition_variable came_;
-  std::vector<std::uint64_t> behind_; ///< Each reader's: samples that it has taken or passed.
-  std::uint64_t ready_ = 0;           ///< Samples that have come whole.
+  std::vector<std::uint64_t> behind_; ///< Per reader: samples that it has taken or passed.
+  std::uint64_t ready_ = 0;           ///< Samples that have arrived whole.
   std::exception_ptr failure_;
   bool stopped_ = false;
   std::thread thread_;

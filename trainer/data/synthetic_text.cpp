@@ -31,7 +31,7 @@ class SyntheticText final : public TokenSource {
     }
     *to.length = static_cast<std::int32_t>(length());
     if (is_causal_) {
-      return tell_next(length(), most_masked(), to);
+      return set_next_targets(length(), most_masked(), to);
     }
     const std::size_t apart = std::max<std::size_t>(length() / most_masked(), 1);
     const auto first = static_cast<std::size_t>(number(1, seed + position, apart));

@@ -5,7 +5,7 @@
 
 namespace trainer {
 
-/// Rows of `length` tokens of which 15 % are masked, or with every next one to be told.
+/// Rows of `length` tokens, to predict 15 % of them, which are masked, or each next token.
 Dataset synthetic_text(std::size_t count, std::size_t length, std::size_t vocabulary,
                        std::uint64_t seed, bool is_causal = false);
 

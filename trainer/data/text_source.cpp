@@ -42,7 +42,7 @@ class MaskedRows final : public TokenSource {
   std::uint64_t digest_;
 };
 
-/// Every token but a row's first is to be told, by those in front of it.
+/// Predicts every token of a row but the first, from the tokens before it.
 class CausalRows final : public TokenSource {
  public:
   CausalRows(TokenRows rows, const TokenSet& set)
@@ -56,7 +56,7 @@ class CausalRows final : public TokenSource {
                 const TokenRow& to) const override {
     const std::size_t length = rows_.read(sample, {to.ids, this->length()});
     *to.length = static_cast<std::int32_t>(length);
-    tell_next(length, most_masked(), to);
+    set_next_targets(length, most_masked(), to);
   }
 
   TokenRows rows_;

@@ -8,9 +8,8 @@
 
 namespace trainer {
 
-/// Of the folder that `dtrain-trainer tokenize` wrote: its rows, masked, or with every next token
-/// to be told. Throws DataError naming what is damaged, and UsageError where `masking` is
-/// impossible.
+/// Loads a folder that `dtrain-trainer tokenize` wrote, to predict masked tokens or each next
+/// token. Throws DataError naming the damaged file, and UsageError if `masking` is impossible.
 Dataset load_text(const std::string& folder, bool is_causal = false,
                   const MaskingOptions& masking = {});
 

@@ -1,8 +1,8 @@
 // Rows of tokens on the disk, as `dtrain-trainer tokenize` writes them and training reads them.
 //
-// A token set is a folder: manifest.json, written last, with what all have in common and the list
-// of shards; the tokenizer's files; and the shards. A shard is a header of 64 bytes and rows of
-// equal length behind it, as u16 where the vocabulary allows, else u32, little-endian:
+// A token set is a folder with manifest.json, which is written last and holds the common settings
+// and the list of shards; the tokenizer's files; and the shards. A shard is a header of 64 bytes
+// and rows of equal length, as u16 if the vocabulary allows, else u32, little-endian:
 //
 //   0  char[8]  "dttokens"        24  u32  tokens in a row
 //   8  u32      version, 1        28  u32  tokens of the vocabulary
@@ -10,8 +10,9 @@
 //   16 u64      rows              40  zeros
 //
 // Each row has its [CLS] and [SEP]; a row that is not full ends in [PAD]. Shards are mapped, so
-// that the ranks of a machine share their pages. Ranks compare the digest of the manifest, which
-// has those of the shards, and do not read all data to know that they have the same.
+// that the ranks of a machine share their pages. Ranks compare the digests of their manifests,
+// which hold the digests of the shards, and so need not read all data to check that they have the
+// same.
 #pragma once
 
 #include <cstddef>
@@ -38,13 +39,13 @@ struct ShardHeader {
 
 constexpr std::size_t k_shard_header_bytes = 64;
 
-/// Of a file of `file_size` bytes that begins so. Throws DataError naming `path`: any bytes are
-/// read or refused.
+/// Parses the first bytes of a file of `file_size` bytes, which may be arbitrary. Throws DataError
+/// naming `path`.
 ShardHeader parse_shard_header(const std::string& path, std::span<const std::uint8_t> header,
                                std::uint64_t file_size);
 std::vector<std::uint8_t> shard_header_bytes(const ShardHeader& header);
 
-/// Rows of one half of a token set. A copy shares the pages.
+/// Rows of one half of a token set. Copies share the pages.
 class TokenRows {
  public:
   TokenRows() = default;
@@ -52,12 +53,11 @@ class TokenRows {
   std::size_t count() const { return count_; }
   std::size_t length() const { return length_; }
 
-  /// Row `row`, with its padding, widened into `to` (length). How many tokens are there before the
-  /// padding. Throws DataError where the row holds no tokens of the vocabulary: the file has
-  /// changed.
+  /// Writes row `row`, with its padding, to `to` (length). Returns the number of tokens before the
+  /// padding. Throws DataError if a token is outside the vocabulary: the file has changed.
   std::size_t read(std::size_t row, std::span<TokenId> to) const;
 
-  /// Throws DataError naming the first shard whose tokens are not what its digest says.
+  /// Throws DataError naming the first shard whose tokens do not match its digest.
   void verify() const;
 
  private:
@@ -74,7 +74,7 @@ class TokenRows {
   TokenId pad_ = 0;
 };
 
-/// The halves' names, of their shards' files and in the manifest.
+/// The halves' names, in the names of their shards and in the manifest.
 constexpr const char* k_train_rows = "train";
 constexpr const char* k_held_out_rows = "held-out";
 
@@ -85,14 +85,14 @@ struct TokenSet {
   std::size_t length = 0; ///< Tokens in a row.
   std::size_t vocabulary = 0;
   SpecialTokens special;
-  bool is_packed = true;    ///< Else each line of the text is a row of its own.
-  std::uint64_t digest = 0; ///< Of the manifest, and so of all.
+  bool is_packed = true;    ///< Else each line of the text is its own row.
+  std::uint64_t digest = 0; ///< Of the manifest, which covers all files.
 };
 
-/// Whether a folder is one.
+/// Whether a folder is a token set.
 bool is_token_set(const std::string& folder);
 
-/// Throws DataError naming the file that is missing, cut off, or not what the manifest says.
+/// Throws DataError naming the file that is missing, truncated or does not match the manifest.
 TokenSet open_token_set(const std::string& folder);
 
 /// Writes a token set, row by row.
@@ -106,12 +106,12 @@ class TokenSetWriter {
     double held_out = 0.01; ///< Of the rows, evenly spread.
     std::size_t shard_bytes = std::size_t{256} << 20;
   };
-  /// Removes a token set that is there.
+  /// Removes a token set that `folder` holds.
   TokenSetWriter(std::string folder, const Options& options);
 
   /// A row's tokens, at most `length`; it is padded.
   void add(std::span<const TokenId> row);
-  /// Writes the manifest: without this there is no token set.
+  /// Writes the manifest, which completes the token set.
   void finish();
 
   std::size_t rows() const { return rows_; }

@@ -1,5 +1,5 @@
-// Text to learn from, as the numbers of its tokens: rows of T, each read by its number and masked
-// by its position in the stream of samples.
+// Text as token ids: rows of T tokens, read by their number and masked by their position in the
+// stream of samples.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace trainer {
 
-/// Where a row is read to. Letters as in nn/batch.h.
+/// Where to write a row. Letters as in nn/batch.h.
 struct TokenRow {
   std::int32_t* ids;     ///< (T)
   std::int32_t* length;  ///< (1)
@@ -17,12 +17,12 @@ struct TokenRow {
   std::int32_t* targets; ///< (K)
 };
 
-/// Has a row's tokens, of which there are `length`, each told by those in front of it.
-inline void tell_next(std::size_t length, std::size_t most, const TokenRow& row) {
+/// Sets the targets of a row of `length` tokens: after each token the next one.
+inline void set_next_targets(std::size_t length, std::size_t most, const TokenRow& row) {
   for (std::size_t i = 0; i < most; ++i) {
-    const bool is_told = i + 1 < length;
-    row.masked[i] = is_told ? static_cast<std::int32_t>(i) : -1;
-    row.targets[i] = is_told ? row.ids[i + 1] : 0;
+    const bool has_next = i + 1 < length;
+    row.masked[i] = has_next ? static_cast<std::int32_t>(i) : -1;
+    row.targets[i] = has_next ? row.ids[i + 1] : 0;
   }
 }
 
@@ -50,7 +50,7 @@ class TokenSource : public SampleSource {
   std::size_t length() const { return length_; } ///< T
   std::size_t most_masked() const {
     return most_masked_;
-  } ///< K, of which the model tells the target
+  } ///< K, of which the model predicts the target
 
   virtual void read_row(std::uint64_t sample, std::uint64_t seed, std::uint64_t position,
                         const TokenRow& to) const = 0;

@@ -1,4 +1,4 @@
-// Memory of a device, zeroed and aligned to a cache line: so many values of one type.
+// An array of values of one type in a device's memory, zeroed and aligned to a cache line.
 #pragma once
 
 #include <cstddef>
@@ -41,11 +41,11 @@ constexpr std::size_t size_of(DType dtype) {
 struct Memory {
   enum class Kind : std::uint8_t {
     host,
-    pinned, ///< The host's, which a GPU copies from and to by itself.
+    pinned, ///< Host memory that a GPU can copy from and to by itself.
     cuda,
   };
   Kind kind = Kind::host;
-  int index = 0; ///< Of the GPU.
+  int index = 0; ///< The GPU's.
 
   bool operator==(const Memory&) const = default;
 };
@@ -54,14 +54,14 @@ class Buffer {
  public:
   using Free = std::function<void(void* memory)>; ///< Not called for null.
 
-  /// Floats of the host's.
+  /// Floats in host memory.
   explicit Buffer(std::size_t count) : Buffer(count, DType::f32) {}
   Buffer(std::size_t count, DType dtype);
-  /// Takes over memory that a device gave out.
+  /// Takes ownership of memory that a device allocated.
   Buffer(void* memory, std::size_t count, DType dtype, Memory place, Free free)
       : memory_(memory, std::move(free)), count_(count), dtype_(dtype), place_(place) {}
 
-  /// Of the host's, zeroed, whose pages take memory once they are written to.
+  /// Zeroed host memory, whose pages take memory only once they are written to.
   static Buffer paged(std::size_t count, DType dtype);
 
   std::size_t size() const { return count_; } ///< In values.
@@ -70,7 +70,7 @@ class Buffer {
   std::size_t bytes() const { return count_ * size_of(dtype_); }
   void* memory() const { return memory_.get(); }
 
-  /// Of float32; of a device's memory, for its kernels alone to look into.
+  /// Of a float32 buffer; only the device's kernels may read it if it is not host memory.
   float* data() const { return static_cast<float*>(memory_.get()); }
   std::span<float> span() const { return {data(), count_}; }
 
@@ -81,8 +81,8 @@ class Buffer {
   Memory place_;
 };
 
-/// While one lives, the buffers of the host's that its thread makes are counted, and their memory
-/// is taken only where it is written: for plans.
+/// Counts the host buffers that this thread allocates during its lifetime; their pages take memory
+/// only once they are written to. For --plan-memory.
 class BufferCount {
  public:
   BufferCount();
@@ -90,7 +90,7 @@ class BufferCount {
   BufferCount(const BufferCount&) = delete;
   BufferCount& operator=(const BufferCount&) = delete;
 
-  std::size_t bytes() const { return bytes_; } ///< Of all of them.
+  std::size_t bytes() const { return bytes_; } ///< Of all counted buffers.
 
  private:
   friend class Buffer;

@@ -1,10 +1,10 @@
 // What a rank computes on: memory, streams of work, events, and kernels by name.
 //
-// What is put on a stream is carried out in order, beside the caller and beside other streams. An
-// event is a point in a stream: other streams wait for it without the host, which waits only where
-// it has to look at a result. So a step is put on streams from end to end, and nobody stands still.
-// The CPU carries out what is put on its streams at once, in the caller's thread; its kernels are
-// the oracle of every other device's.
+// Work on a stream runs in order, concurrently with the caller and with other streams. An event is
+// a point in a stream: other streams wait for it without the host, which waits only to read a
+// result. So a whole step is put on streams without the host waiting in between. The CPU runs what
+// is put on its streams at once, in the caller's thread; its kernels are the oracle of every other
+// device's.
 #pragma once
 
 #include <cstddef>
@@ -28,25 +28,25 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual bool has_passed() const = 0;
-  /// The host's own waiting.
+  /// Blocks the caller until it has passed.
   virtual void wait() const = 0;
 };
 
 class Stream {
  public:
   virtual ~Stream() = default;
-  /// Once all has been carried out that was put here so far.
+  /// An event that passes when all work put here so far is done.
   virtual std::unique_ptr<Event> record() = 0;
-  /// What is put here from now on begins after `event`, of any stream of this device.
+  /// Work put here from now on begins after `event`, of any stream of this device.
   virtual void wait(const Event& event) = 0;
-  /// From memory of the host or the device to memory of either. Where one is the host's and not
-  /// pinned, the caller waits.
+  /// Copies from memory of the host or the device to memory of either. If the host's memory is not
+  /// pinned, the caller waits for the copy.
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
-  /// To zeros.
+  /// Sets memory to zeros.
   virtual void clear(void* memory, std::size_t bytes) = 0;
-  /// What `put` puts here: kernels alone, and the same ones wherever `key` is the same. A device
-  /// that can remembers it, and then puts all of it here at once, without `put`, until something is
-  /// allocated on it.
+  /// Runs what `put` puts here: only kernels, and the same ones for the same `key`. A GPU records
+  /// them as a CUDA graph, and launches that the next time instead of calling `put`, until memory
+  /// is allocated on it.
   virtual void replay(const std::vector<std::uint64_t>& /*key*/, const std::function<void()>& put) {
     put();
   }
@@ -56,61 +56,60 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  /// "cpu, avx2 kernels, 1 thread", with why where it was chosen.
+  /// "cpu, avx2 kernels, 1 thread"; if it was chosen automatically, with the reason.
   virtual std::string describe() const = 0;
 
-  /// Its memory is the host's, and what is put on its streams is done on return.
+  /// Its memory is the host's, and work on its streams is done on return.
   virtual bool is_host() const { return false; }
 
-  /// Of float32 a second, at most, by its multiprocessors and their clock; 0: not known.
+  /// Peak float32 FLOP per second, by its multiprocessors and their clock; 0: not known.
   virtual double peak_flops() const { return 0; }
-  /// Bytes of its memory that were given out at once, at most; 0: nobody counts.
+  /// Peak of its allocated memory in bytes; 0: not counted.
   virtual std::size_t most_allocated() const { return 0; }
 
-  /// Bytes of its memory that a data set may lie in, all of it; 0: none does.
+  /// Bytes of its memory that a whole data set may take; 0: it keeps none.
   virtual std::size_t room_for_data() const { return 0; }
 
-  /// Zeroed, and given back before the device goes. Throws Error where there is no such amount.
+  /// Zeroed memory, to be freed before the device is destroyed. Throws Error if there is too
+  /// little.
   virtual Buffer allocate(std::size_t count, DType dtype) = 0;
-  /// Zeroed float32, of which discard() gives parts back to the machine; of a device that cannot,
-  /// as allocate().
+  /// Zeroed float32, parts of which discard() can free; on a device without pages, as allocate().
   virtual Buffer allocate_paged(std::size_t count) { return allocate(count, DType::f32); }
-  /// What lies in this part of such memory is not needed: until it is written it holds anything.
+  /// Frees a part of such memory; its values are undefined until it is written again.
   virtual void discard(std::span<float> /*part*/) {}
-  /// Whole pages of such memory, to which nothing has been written yet, lie in a file in `folder`
-  /// from now on: one without a name, which ends with the memory. Throws UsageError, naming the
-  /// folder, where there is no room, and on a device that cannot.
+  /// Backs whole pages of such memory, not yet written to, by an unnamed file in `folder`, which
+  /// ends with the memory. Throws UsageError naming the folder if it has no room, or if the device
+  /// does not support it.
   virtual void move_to_file(std::span<float> part, const std::string& folder) = 0;
-  /// A part of memory that was moved is about to be written: its pages come at once, and no others
-  /// with them, as a read would bring those around it.
+  /// Reads the pages of a part of file-backed memory that is about to be written, at once and
+  /// without the pages around it, which a page fault would read too.
   virtual void fetch(std::span<float> /*part*/) {}
-  /// A part of memory that was moved, or several: its pages take no memory until they are used
-  /// next, and what lies in them stays.
+  /// Evicts the pages of a part of file-backed memory: they take no memory until they are used
+  /// next, and keep their values.
   virtual void release(std::span<float> /*part*/) {}
-  /// The host's, which this device copies from and to by itself.
+  /// Host memory that this device can copy from and to by itself.
   virtual Buffer allocate_pinned(std::size_t count, DType dtype) = 0;
 
-  /// The one that a step's work is put on, and others beside it.
+  /// The stream of a step's work, and further streams.
   virtual Stream& stream() = 0;
   virtual std::unique_ptr<Stream> make_stream() = 0;
 
   virtual const Kernels& kernels() const = 0;
-  /// From now on models round the values of matrices to this as they multiply them, where this
-  /// device has such products.
+  /// From now on models round matrices to this type when they multiply them, if the device has such
+  /// products.
   virtual void multiply_in(DType /*type*/) {}
-  /// What transformers keep activations in, and the gradients of these: float32, or bf16 on a GPU
-  /// that multiplies in it.
+  /// Type of a transformer's activations and their gradients: float32, or bf16 on a GPU that
+  /// multiplies in it.
   virtual DType activation_type() const { return DType::f32; }
-  /// The CPU's own, for models that are written for them; null on any other device.
+  /// The CPU's own kernels, for models written for them; null on any other device.
   virtual const CpuKernels* cpu_kernels() const { return nullptr; }
   /// This GPU, for NCCL; null on any other device.
   virtual CudaDevice* cuda() { return nullptr; }
 };
 
-/// `choice`: auto, cpu, cuda, or one of several: cpu:1, gpu:1. `local_rank`: of this host's ranks,
-/// which have a GPU each where the choice names none. `no_gpu`: why auto is the CPU here even where
-/// there is a GPU; empty: it is not. Throws UsageError for a GPU that there is not, saying what is
-/// missing.
+/// `choice`: auto, cpu, cuda, or one of several: cpu:1, gpu:1. `local_rank` picks this rank's GPU
+/// of the host if the choice names none. `no_gpu`: why auto means the CPU here even if there is a
+/// GPU; empty: it does not. Throws UsageError saying what is missing if there is no such GPU.
 std::unique_ptr<Device> make_device(const std::string& choice, int local_rank = 0,
                                     const std::string& no_gpu = "");
 

@@ -1,5 +1,5 @@
-// What a range of a device's floats holds, for the host to look into and to change: the range
-// itself where it is the host's, else a copy, which write_back() takes there.
+// A range of a device's floats that the host can read and change: the range itself if the device is
+// the host, else a copy, which write_back() copies back.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@ namespace trainer {
 
 class HostView {
  public:
-  /// Waits for what the device's stream holds.
+  /// Waits until the work on the device's stream is done.
   HostView(Device& device, std::span<float> range);
 
   std::span<float> values() const { return device_.is_host() ? range_ : copy_.span(); }

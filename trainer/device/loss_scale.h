@@ -28,7 +28,7 @@ struct LossScaleOptions {
   bool operator==(const LossScaleOptions&) const = default;
 };
 
-/// Where a scaler stands, for checkpoints and other ranks.
+/// A scaler's state, for checkpoints and other ranks.
 struct LossScale {
   double scale = 1;
   std::int64_t step = 0;

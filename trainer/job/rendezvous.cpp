@@ -35,7 +35,7 @@ void sleep_seconds(double seconds) {
 
 } // namespace
 
-Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double patience) {
+Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double timeout) {
   const bool one_host = cluster.local_world_size >= cluster.world_size;
   const bool says_loopback = cluster.master_addr == "localhost" ||
                              cluster.master_addr.starts_with("127.") ||
@@ -60,7 +60,7 @@ Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double patie
         }
       }
     }
-    deadline = deadline.value_or(after_seconds(patience));
+    deadline = deadline.value_or(after_seconds(timeout));
     sleep_seconds(k_dial_slice_seconds);
   } while (Clock::now() < *deadline);
   throw ClusterError(fmt::format("rank 0 cannot listen at {}: choose another MASTER_PORT", why));

@@ -17,9 +17,9 @@ namespace trainer {
 /// Rank 0's listener at the master address: loopback when the master is this machine by name and
 /// all ranks are here; the master's own address otherwise. Where the name resolves to loopback
 /// although other hosts take part (Debian names its host 127.0.1.1), or to an address that is not
-/// on this machine (a service's, or one behind NAT), all interfaces. Tries for `patience` seconds
+/// on this machine (a service's, or one behind NAT), all interfaces. Tries for `timeout` seconds
 /// once the name is known; throws ClusterError.
-Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double patience);
+Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double timeout);
 
 /// Tells, once and then ever more rarely, what is still waited for.
 class WaitNotice {

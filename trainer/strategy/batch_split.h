@@ -1,8 +1,8 @@
-// Who takes how many samples of the global batch, where ranks are of unlike speed.
+// How many samples of the global batch each rank takes, when ranks differ in speed.
 //
-// Share: the rows of a global batch that one rank takes; the shares lie side by side, in rank
-// order. Equal ones to begin with. By speed: every so many steps each rank's speed since the last
-// time (rows a second of input and arithmetic, waiting left out) goes around, and shares become
+// Share: the rows of a global batch that one rank takes; the shares follow each other in rank order
+// and are equal at first. By speed: every so many steps the ranks exchange their speed since the
+// last time (rows per second of input and arithmetic, without waiting), and shares become
 // proportional to it, so that all ranks reach the all-reduce together. Every rank weighs its
 // gradient by 1 / global batch, so the sum is the mean over the same samples whatever the shares.
 #pragma once
@@ -15,31 +15,31 @@
 
 namespace trainer {
 
-/// Whole rows in proportion to `speeds` (any unit, greater than 0), at least one each, that add up
-/// to `global_batch`, which is at least as many as there are speeds.
+/// Rows per rank in proportion to `speeds` (any unit, greater than 0), at least one each, which add
+/// up to `global_batch`. There are at least as many rows as speeds.
 std::vector<std::size_t> rows_by_speed(std::size_t global_batch, std::span<const double> speeds);
 
 class BatchSplit {
  public:
-  /// `batch_size`: of an equal share. Collective.
+  /// Collective. `batch_size`: rows of an equal share.
   BatchSplit(bool by_speed, std::size_t batch_size, Communicator& communicator);
 
-  /// Where this rank's share begins in the global batch, and how long it is.
+  /// The first row of this rank's share in the global batch, and its length.
   std::size_t first() const;
   std::size_t rows() const { return rows_[rank_]; }
   const std::vector<std::size_t>& all_rows() const { return rows_; }
 
-  /// After each step: what this rank has computed for since the start. Collective now and then;
-  /// true, on every rank, where the shares have changed.
+  /// Call after each step, with the total time that this rank has computed. Collective every so
+  /// many steps; returns true, on every rank, if the shares have changed.
   bool after_step(double seconds_computing);
 
  private:
   bool by_speed_;
   std::size_t rank_;
   Communicator& communicator_;
-  std::vector<std::size_t> rows_; ///< A rank.
-  std::span<float> speeds_;       ///< Registered; a rank.
-  std::int64_t steps_ = 0;        ///< Since the shares were looked at.
+  std::vector<std::size_t> rows_; ///< Per rank.
+  std::span<float> speeds_;       ///< Per rank; registered with the communicator.
+  std::int64_t steps_ = 0;        ///< Since the ranks last exchanged speeds.
   std::int64_t period_;
   double seconds_before_ = 0;
 };

@@ -4,13 +4,13 @@
 //
 // In a step, in this order, each of them putting its work on the device's stream or waiting for it:
 //
-//   begin        of this batch
-//   start        a bucket's gradients are final: once each, in the arena's order, as backward ends
-//                them
-//   synchronise  all of them have come to what they are over all ranks
-//   sum_squares  of them, where steps need their norm
-//   update       of the parameters
-//   receive      those that others have updated
+//   begin        a batch begins
+//   start        the gradients of a bucket are final: called once per bucket, in the arena's order,
+//                while backward goes on
+//   synchronise  every bucket holds the gradients of all ranks
+//   sum_squares  the sum of their squares, if a step needs the norm
+//   update       this rank updates its parameters
+//   receive      the parameters that other ranks or servers have updated arrive
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ class Exchange {
  public:
   /// When parameters are updated.
   enum class Updates : std::uint8_t {
-    with_pass, ///< update() is part of the last pass, as one graph: of a rank alone on a GPU.
-    at_once,   ///< Each bucket as it comes, in synchronise().
-    together,  ///< By update(), when all buckets have come.
-    elsewhere, ///< Likewise, by others, who are told by the host what the step has come to.
+    with_pass, ///< With the last pass, as one CUDA graph: a single rank on a GPU.
+    at_once,   ///< Each bucket as it arrives, in synchronise().
+    together,  ///< All buckets in update().
+    elsewhere, ///< By servers; the host sends them the step's score in update().
   };
 
   Exchange() = default;
@@ -38,24 +38,24 @@ class Exchange {
   Exchange& operator=(const Exchange&) = delete;
 
   virtual Updates updates() const = 0;
-  /// What gradients are cut into, in the arena's order, which they fill.
+  /// The parts of the gradient arena, in its order; together they cover it.
   virtual const std::vector<ArenaRange>& buckets() const = 0;
-  /// Of the parameters that the model computes with.
+  /// The owner of the parameters that the model computes with.
   virtual ParameterOwner& owner() = 0;
 
   virtual void begin(const Batch& batch) = 0;
   virtual void start(std::size_t bucket) = 0;
   virtual void synchronise() = 0;
-  /// Over all ranks, where the exchange was made for it: in the device's memory.
+  /// Over all ranks, in the device's memory; only if the exchange was constructed for it.
   virtual const double* sum_squares() = 0;
-  /// `score`: what the batch has come to, where the updates are elsewhere.
+  /// `score`: of the batch; read only if updates() is elsewhere.
   virtual void update(const Score& score) = 0;
-  /// Gives how many steps the parameters have behind them: others than this rank's where the other
-  /// ranks have gone back, or on without it.
+  /// Returns the step that the parameters are at. It differs from this rank's own count after the
+  /// other ranks went back to a checkpoint, or went on without this rank.
   virtual std::int64_t receive() = 0;
 
-  /// For which gradients were under way, from the first bucket's start to the last one's end, and
-  /// the part of it that the rank stood waiting: what computing did not hide. Since the start.
+  /// Total time in which gradients were under way, from the first bucket's start to the last one's
+  /// end; and the part of it that the rank waited, which computing did not hide.
   double seconds_under_way() const { return seconds_under_way_; }
   double seconds_exposed() const { return seconds_exposed_; }
 

@@ -1,10 +1,10 @@
-// The owner (nn/parameter_owner.h) of parameters at ZeRO's stage 3 (strategy/shards.h), of which a
-// rank holds its own chunks: they are gathered unit by unit before the model uses them, and what is
-// the others' is given back after.
+// The owner (nn/parameter_owner.h) of parameters at ZeRO's stage 3 (strategy/shards.h): a rank
+// holds its own chunks, gathers each unit before the model uses it, and frees the other ranks'
+// chunks after.
 //
-// The first pass notes in which order the model needs its units; from then on the next one's gather
-// is started before this one is waited for, and runs while this one is computed with. So two units
-// are there at a time, and the buckets that they share with others.
+// The first pass records the order in which the model needs its units; from then on the gather of
+// the next unit starts before the wait for this one, and runs while this one is computed with. So
+// two units are in memory at a time, and the buckets that they share with others.
 #pragma once
 
 #include <functional>
@@ -20,27 +20,27 @@ namespace trainer {
 
 class Gathered final : public Replicated {
  public:
-  /// `arenas` are the device's paged memory, the parameters' own chunks perhaps `is_in_file`. All
-  /// that it is given outlives it, but `shards`.
+  /// `arenas`: paged memory of the device. `is_in_file`: the own chunks are in a file. All
+  /// arguments but `shards` outlive the owner.
   Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
            const Shards& shards, const Arenas& arenas, bool is_in_file = false);
 
-  /// Units are needed in the same order in each.
+  /// Begins a pass; each pass needs the units in the same order.
   void begin_pass() override { at_ = 0; }
   UnitMemory need(std::size_t unit) override;
   void done(std::size_t unit) override;
   bool is_shared() const override { return true; }
 
-  /// Its own chunk of a bucket has been used.
+  /// Call after a bucket's own chunk has been used.
   void put_away(std::size_t bucket);
 
-  /// Only its own chunks are here: what the others hold has changed, or is not needed.
+  /// Frees all chunks of other ranks: they have changed, or are not needed.
   void change() override;
 
  private:
   struct Bucket {
     int users = 0;
-    bool is_here = false; ///< Or on its way:
+    bool is_here = false; ///< In memory, or being gathered:
     Communicator::Ticket ticket = 0;
     bool is_coming = false;
   };
@@ -55,38 +55,38 @@ class Gathered final : public Replicated {
   Shards shards_;
   bool is_in_file_;
   std::vector<Bucket> buckets_;
-  std::vector<bool> fetched_; ///< Units.
+  std::vector<bool> fetched_; ///< Per unit.
   struct Use {
     std::size_t unit;
-    bool needs; ///< Else it is done.
+    bool needs; ///< need(); else done().
   };
-  std::vector<Use> order_; ///< Of a pass.
-  std::size_t at_ = 0;     ///< In it.
+  std::vector<Use> order_; ///< Calls of a pass.
+  std::size_t at_ = 0;     ///< The next one in order_.
 };
 
-/// Collective. The whole of a device's arena of which each rank has its own chunks there.
+/// Collective. Gathers a whole arena in the device's memory from the ranks' own chunks.
 void gather_arena(Communicator& communicator, Device& device, const Shards& shards,
                   std::span<float> arena);
-/// What of a bucket of it is not this rank's own goes back to the machine.
+/// Frees the chunks of a bucket that are not this rank's own.
 void discard_others(Device& device, const Shards& shards, std::size_t bucket,
                     std::span<float> arena);
 
-/// Where a rank's own chunks lie in its device's memory.
+/// Where a rank keeps its own chunks in its device's memory.
 struct OwnChunks {
   std::span<float> memory;
-  bool is_arena; ///< At their places in one; else one behind the other.
+  bool is_arena; ///< At their places in an arena; else without gaps.
 };
 
-/// Collective. Gives each bucket in turn to `take`, whole and on the host.
+/// Collective. Calls `take` with each whole bucket in turn, in the host's memory.
 void gather_buckets(Communicator& communicator, Device& device, const Shards& shards,
                     const OwnChunks& own,
                     const std::function<void(const ArenaRange&, std::span<const float>)>& take);
-/// Asks `fill` for this rank's own chunks, one a bucket.
+/// Has `fill` write this rank's own chunks, one per bucket.
 void fill_chunks(Device& device, const Shards& shards,
                  const std::function<void(const ArenaRange&, std::span<float> to)>& fill,
                  const OwnChunks& own);
-/// Collective, the other way: each rank's own chunks of what rank `source` is asked for by `fill`,
-/// a bucket at a time.
+/// Collective. `fill` writes one bucket after another on rank `source`, and each rank keeps its own
+/// chunks of them.
 void scatter_buckets(Communicator& communicator, Device& device, const Shards& shards, int source,
                      const std::function<void(const ArenaRange&, std::span<float> to)>& fill,
                      const OwnChunks& own);

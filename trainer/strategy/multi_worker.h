@@ -1,25 +1,25 @@
-// The one step of training, of a rank that holds the whole model, or gathers it unit by unit, and
-// takes its own share of a batch.
+// A training step of a rank that takes its share of each batch, and holds the whole model or
+// gathers it unit by unit.
 //
 // A step, in step():
 //
-//   compute      forward and backward, in passes of so many rows that add up; the last backward
-//                finishes the gradient arena from its start, and as soon as a bucket is full it is
-//                on its way to the other ranks, while backward goes on
-//   synchronise  bucket by bucket, wait
-//   update       norm, and what follows from it for the step (device/step_state.h); then the
-//                parameters are updated
+//   compute      forward and backward, in passes of so many rows whose gradients add up; the last
+//                backward fills the gradient arena from its start, and each bucket is sent to the
+//                other ranks as soon as it is full, while backward goes on
+//   synchronise  waits for each bucket
+//   update       computes the norm, and from it the step's factor (device/step_state.h); then
+//                updates the parameters
 //
-// How gradients and parameters go between ranks is an Exchange's: among the ranks (reduced.h), or
-// over servers (parameter_server/served.h).
+// An Exchange moves gradients and parameters between ranks: directly (reduced.h), or through
+// servers (parameter_server/served.h).
 //
-// Where the model computes in 16 bits (optim/precision.h), its gradients are rounded to them before
-// they are summed, and the loss is scaled (device/loss_scale.h). Where any of them is not finite,
-// neither is their norm, by which all skip the update alike.
+// If the model computes in 16 bits (optim/precision.h), its gradients are rounded to 16 bits before
+// they are summed, and the loss is scaled (device/loss_scale.h). If any gradient is not finite,
+// neither is the norm, so that all ranks skip the same update.
 //
-// A rank that is alone on a GPU puts a step there as one graph, from forward to update. The mean
-// over ranks costs nothing: the loss is scaled by 1 / global batch before backward, whatever this
-// rank's share of it.
+// A single rank on a GPU runs a step as one CUDA graph, from forward to update. The mean over ranks
+// costs nothing: the loss is scaled by 1 / global batch before backward, whatever this rank's share
+// of it.
 #pragma once
 
 #include <functional>
@@ -40,59 +40,58 @@ namespace trainer {
 
 struct StepOptions {
   Buckets buckets;
-  /// Rows that go forward and backward together; a batch of more is accumulated.
+  /// Rows per pass; gradients of a larger batch are accumulated.
   std::size_t rows_at_once = SIZE_MAX;
-  double clip_norm = 0; ///< What the gradients' L2 norm is brought down to; 0: left as it is.
-  LossScaleOptions loss_scale = {}; ///< Where the replica computes in 16 bits.
+  double clip_norm = 0;             ///< Largest L2 norm of the gradients; 0: no clipping.
+  LossScaleOptions loss_scale = {}; ///< Used if the replica computes in 16 bits.
 
   StepLimits limits(Precision precision) const {
     return {clip_norm, precision != Precision::fp32, loss_scale};
   }
 };
 
-/// What elastic ranks, and those that share a replica, sum with the gradients.
+/// Floats that elastic ranks, and ranks that share a replica, sum with the gradients.
 enum Vote : std::size_t { k_wants_pause, k_rows, k_vote_floats = 16 };
 
 class MultiWorker {
  public:
-  /// Ranks that sum gradients among themselves. `split`, where given, learns what each step took;
-  /// `timeline`, likewise, what it was. Both outlive it. A replica with k_vote_floats registered
-  /// besides has its ranks vote in each step.
+  /// The ranks sum gradients directly. `split`, if given, gets the duration of each step, and
+  /// `timeline`, if given, records its parts. Both outlive the MultiWorker. The ranks vote in each
+  /// step if the replica has k_vote_floats extra floats.
   MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
               BatchSplit* split = nullptr, Timeline* timeline = nullptr);
-  /// By another exchange; what this rank and its peers are called is the communicator's.
+  /// With another exchange; the communicator names this rank and its peers in messages.
   MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
               std::unique_ptr<Exchange> exchange, BatchSplit* split = nullptr,
               Timeline* timeline = nullptr);
 
-  /// This rank would have all of them pause after a step.
+  /// Votes for (or no longer for) a pause of all ranks after a step.
   void ask_for_pause(bool wants) { wants_pause_ = wants; }
-  /// Whether one of them wanted it before the last step: the same on every rank.
+  /// Whether any rank had voted for it before the last step: the same on every rank.
   bool pauses() const { return !votes_.empty() && votes_[k_wants_pause] > 0; }
 
-  /// Called on the host's own device in each step, before parameters or moments change.
+  /// On the CPU called in each step before parameters or moments change.
   void set_before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
 
-  /// One step of training. Gives the score, this rank's own, of those steps since the last call
-  /// that the device has told: this one too where it is the host, else those up to two steps ago.
-  /// Throws Error where one's loss or gradients are no numbers, naming step, rank and tensor, or
-  /// where the elastic ranks' rows are not the global batch's; on the host, before anything is
-  /// updated.
+  /// One training step. Returns this rank's score of the steps that have finished since the last
+  /// call: on the CPU this step's; a GPU lags behind by up to two steps. Throws Error naming step,
+  /// rank and tensor if a loss or gradient is not finite, and if the elastic ranks' rows do not add
+  /// up to the global batch. On the CPU it throws before anything is updated.
   Score step(const Batch& batch);
-  /// Waits for what all steps so far have come to: the score that step() has not given yet.
+  /// Waits until all steps have finished, and returns the score that step() has not returned.
   Score settle();
 
-  /// Of steps that the last one has told of, where they were skipped: why, and what follows. The
-  /// same on every rank.
+  /// Why steps of those that the last call reported were skipped, and the new loss scale; empty if
+  /// none was. The same on every rank.
   const std::string& overflow() const { return overflow_; }
 
-  /// Bytes of float32 in each bucket.
+  /// Size of each bucket in bytes of float32.
   std::vector<std::size_t> bucket_bytes() const;
 
-  /// Whether the last step has changed the ranks' shares of a batch: on every rank alike.
+  /// Whether the last step has changed the ranks' shares of a batch; the same on every rank.
   bool has_new_shares() const { return has_new_shares_; }
 
-  /// Spent getting batches, and in forward and backward, since the start.
+  /// Total time spent on input, and in forward and backward.
   double seconds_input() const { return seconds_input_; }
   double seconds_computing() const { return seconds_computing_; }
   Exchange& exchange() { return *exchange_; }
@@ -120,15 +119,15 @@ class MultiWorker {
   StepLimits limits_;
   std::unique_ptr<Exchange> exchange_;
   Exchange::Updates updates_;
-  std::size_t steps_ahead_; ///< Outcomes that the device may owe.
-  std::size_t started_ = 0; ///< Buckets, in this step.
+  std::size_t steps_ahead_; ///< Most steps that the device may lag behind.
+  std::size_t started_ = 0; ///< Buckets started in this step.
   Passes passes_;
   Outcomes outcomes_;
-  Score told_; ///< What has come of them since the last step().
+  Score told_; ///< Of the steps that have finished since the last step().
   std::function<void()> before_update_ = [] {};
   std::span<float> votes_;
   bool wants_pause_ = false;
-  std::uint64_t first_overflow_ = UINT64_MAX; ///< In the arena, of this rank's gradients.
+  std::uint64_t first_overflow_ = UINT64_MAX; ///< Place in the arena of this rank's first one.
   std::string overflow_;
   BatchSplit* split_;
   Timeline* timeline_;

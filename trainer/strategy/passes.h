@@ -1,6 +1,6 @@
-// Forward and backward of a batch, whoever gets its gradients: in passes of so many rows, which add
-// up. In the last backward they become final from the arena's start, and who gets them is told so
-// while it goes on.
+// Forward and backward of a batch, in passes of so many rows whose gradients add up. During the
+// last backward the gradients become final from the arena's start on, and a callback reports how
+// many are.
 #pragma once
 
 #include <functional>
@@ -11,22 +11,23 @@
 
 namespace trainer {
 
-/// In a pass it is the model's owner of parameters: the given one, and tells of what is final.
+/// During a pass it stands between the model and its owner of parameters, to report final
+/// gradients.
 class Passes : private ParameterOwner {
  public:
-  /// Told the first so many gradients of the arena, never fewer than before in a batch.
+  /// Called when the first `count` gradients of the arena are final; `count` only grows in a batch.
   using Final = std::function<void(std::size_t count)>;
 
-  /// `granularity`: as ParameterOwner has it. `is_replayed`: a pass' kernels are one graph on the
-  /// device, and `final` is told nothing. What it is given outlives it.
+  /// `granularity`: see ParameterOwner. `is_replayed`: a pass runs as one CUDA graph, and `final`
+  /// is not called. Model and device outlive the Passes.
   Passes(Model& model, Device& device, std::size_t rows_at_once, std::size_t granularity,
          bool is_replayed, Final final);
 
   std::size_t rows_at_once() const { return rows_at_once_; }
 
-  /// The gradients of `*factor` times the summed loss are in the owner's memory, or what makes them
-  /// is on the device's stream; `*score`, likewise, has the batch's added to it. `behind`: puts
-  /// there what follows the last pass, kernels alone, as part of it.
+  /// Puts on the device's stream what computes the gradients of `*factor` times the summed loss, in
+  /// the owner's memory, and adds the batch's score to `*score`. `behind` may put more kernels
+  /// there, which become part of the last pass.
   void run(const Batch& batch, const float* factor, ParameterOwner& owner, Score* score,
            const std::function<void()>& behind);
 
@@ -43,7 +44,7 @@ class Passes : private ParameterOwner {
   bool is_replayed_;
   Final final_;
   ParameterOwner* owner_ = nullptr;
-  bool is_last_ = false; ///< Of the batch: gradients become final.
+  bool is_last_ = false; ///< The batch's last pass, in which gradients become final.
 };
 
 } // namespace trainer

@@ -1,5 +1,5 @@
-// The ranks of this process, one a device: alone, replicas of one process, one of several workers,
-// or a replica of one of them.
+// The ranks of this process, one per device. A rank is a run's only one, one of several replicas of
+// this process, one of several workers, or a replica of one of several workers.
 #pragma once
 
 #include <functional>
@@ -15,23 +15,23 @@ namespace trainer {
 
 struct RankOptions {
   Cluster cluster;                             ///< Of this process.
-  std::vector<std::string> devices = {"auto"}; ///< As make_device() takes them: a thread each.
-  std::string no_gpu = {}; ///< Why auto is the CPU here, as make_device() takes it.
-  CrossDeviceOps ops = CrossDeviceOps::automatic; ///< Of one process' replicas.
+  std::vector<std::string> devices = {"auto"}; ///< For make_device(); a thread each.
+  std::string no_gpu = {};                     ///< Why auto means the CPU here, for make_device().
+  CrossDeviceOps ops = CrossDeviceOps::automatic; ///< Between replicas of one process.
   CommOptions comm;
 
   int replicas() const { return static_cast<int>(devices.size()); }
 };
 
 struct Rank {
-  Cluster cluster; ///< Of this rank: its replicas counted.
+  Cluster cluster; ///< As this rank sees it: each replica counts as a rank.
   Device& device;
   Communicator& communicator;
 };
 
-/// Connects the workers, by NCCL too where every rank has a GPU and nothing else is asked for,
-/// calls `prepare` once, and `body` once a rank, each in a thread of its own. Throws what the first
-/// to fail threw, which the peers are told of.
+/// Connects the workers (with NCCL too if every rank has a GPU and --transport does not ask for
+/// another), calls `prepare` once, then `body` once per rank, each in its own thread. If a rank
+/// fails, reports it to the peers and throws what the first failed rank threw.
 void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
                const std::function<void(const Rank&)>& body);
 

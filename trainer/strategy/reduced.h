@@ -1,10 +1,10 @@
-// Gradients summed among the ranks, bucket by bucket: an all-reduce each, and every rank updates
-// all parameters; or, where ranks share the replica (strategy/shards.h), a reduce-scatter, each
-// updates its own chunks, and gathers what the others have updated.
+// Gradients summed among the ranks, bucket by bucket. Without ZeRO each bucket takes an all-reduce,
+// and every rank updates all parameters. With it (strategy/shards.h) each bucket takes a
+// reduce-scatter, each rank updates its own chunks, and an all-gather distributes them.
 //
-// Where neither a norm nor a whole tensor is needed, each bucket is updated as it comes. Elastic
-// ranks wait for all buckets before they update any: whatever fails, each of them holds the whole
-// of one step or of the next. With one rank there is one bucket and no traffic.
+// If a step needs neither the norm nor whole tensors, each bucket is updated as it arrives. Elastic
+// ranks wait for all buckets before they update any, so that after a failure each rank has the
+// parameters of exactly one step. With one rank there is one bucket and no traffic.
 #pragma once
 
 #include <memory>
@@ -19,15 +19,15 @@
 
 namespace trainer {
 
-/// Buckets whose sums are under way at a time while backward goes on, from stage 2 on; of those
-/// before, what is the others' has gone.
+/// From stage 2 on: how many buckets are summed at a time while backward goes on. Of the buckets
+/// before them, the other ranks' chunks are freed.
 inline constexpr std::size_t k_sums_under_way = 2;
 
 class Reduced final : public Exchange {
  public:
-  /// Collective. `needs_norm`: sum_squares() is called in each step. What the replica has
-  /// registered besides is summed with its gradients. `timeline`, where given, learns what the rank
-  /// does; all that it is given outlives it.
+  /// Collective. `needs_norm`: sum_squares() is called in each step. The replica's extra registered
+  /// floats are summed with its gradients. `timeline`, if given, records what the rank does. All
+  /// arguments outlive the Reduced.
   Reduced(Communicator& communicator, Replica& replica, const Buckets& buckets, bool needs_norm,
           Timeline* timeline = nullptr);
 
@@ -47,10 +47,10 @@ class Reduced final : public Exchange {
   void update_bucket(std::size_t bucket);
   bool is_own_chunks_only() const { return replica_.sharding.stage > 0; }
 
-  /// A bucket's gradients, or what is summed with them.
+  /// The sum of a bucket's gradients, or of the replica's extra floats.
   struct UnderWay {
     Communicator::Ticket ticket;
-    std::size_t bucket; ///< k_no_bucket: what is registered besides, alone.
+    std::size_t bucket; ///< k_no_bucket: the extra floats.
     double started;
   };
   static constexpr std::size_t k_no_bucket = SIZE_MAX;
@@ -60,15 +60,15 @@ class Reduced final : public Exchange {
   std::span<float> gradients_;
   WireType wire_;
   Shards shards_;
-  std::unique_ptr<Replicated> owner_; ///< The replica's.
-  Gathered* gathered_;                ///< The same, at stage 3; else null.
+  std::unique_ptr<Replicated> owner_; ///< Of the replica's parameters.
+  Gathered* gathered_;                ///< owner_ at stage 3; else null.
   Updates updates_;
   Timeline* timeline_;
   std::vector<UnderWay> under_way_;           ///< In this step.
-  std::size_t given_back_ = 0;                ///< Buckets of which the others' part is gone.
-  std::vector<Communicator::Ticket> gathers_; ///< Of what has been updated.
-  Buffer squares_memory_;                     ///< Of the device,
-  double* squares_ = nullptr;                 ///< or of the communicator there: see sum_squares().
+  std::size_t given_back_ = 0;                ///< Buckets whose chunks of other ranks are freed.
+  std::vector<Communicator::Ticket> gathers_; ///< All-gathers of updated chunks.
+  Buffer squares_memory_;                     ///< On the device.
+  double* squares_ = nullptr; ///< There, or in the communicator's memory: see sum_squares().
 };
 
 } // namespace trainer

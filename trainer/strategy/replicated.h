@@ -1,5 +1,5 @@
-// The owner (nn/parameter_owner.h) of parameters of which a rank has all. Where the model computes
-// in 16 bits, each unit is rounded when it is first needed after it has changed.
+// The owner (nn/parameter_owner.h) of parameters of a rank that holds all of them. If the model
+// computes in 16 bits, each unit is rounded when it is first needed after a change.
 #pragma once
 
 #include <span>
@@ -14,20 +14,20 @@ namespace trainer {
 /// Where a model's parameters and gradients are, in the device's memory.
 struct Arenas {
   std::span<float> parameters;
-  std::span<float> gradients = {}; ///< Empty: for evaluate() alone.
+  std::span<float> gradients = {}; ///< Empty if only evaluate() is called.
   Precision precision = Precision::fp32;
-  std::span<float> rounded = {}; ///< What the model computes with, where it is not fp32.
+  std::span<float> rounded = {}; ///< The 16-bit copy that the model computes with; not of fp32.
 };
 
 class Replicated : public ParameterOwner {
  public:
-  /// `units`: of the model, which outlives it.
+  /// `units`: the model's, which outlive the owner.
   Replicated(const std::vector<ArenaRange>& units, const Arenas& arenas);
 
   UnitMemory need(std::size_t unit) override;
   void done(std::size_t /*unit*/) override {}
 
-  /// The parameters are others now.
+  /// Call after the parameters have changed.
   virtual void change() { is_rounded_.assign(units_.size(), false); }
 
  protected:
@@ -35,7 +35,7 @@ class Replicated : public ParameterOwner {
 
   const std::vector<ArenaRange>& units_;
   Arenas arenas_;
-  std::vector<bool> is_rounded_; ///< Units, as their parameters are.
+  std::vector<bool> is_rounded_; ///< Per unit: the rounded copy is up to date.
 };
 
 } // namespace trainer

@@ -7,13 +7,13 @@
 //
 //   1  the optimizer's moments   a bucket's gradients are reduce-scattered instead of all-reduced,
 //                                each rank updates its chunk, and the parameters are all-gathered
-//   2  and the gradients         what is not a rank's own is given back once the bucket is summed
-//   3  and the parameters        gathered unit by unit before they are used, and given back after
+//   2  and the gradients         each rank frees the other ranks' chunks once the bucket is summed
+//   3  and the parameters        gathered unit by unit before they are used, and freed after
 //
 // A reduce-scatter is the first half of an all-reduce, so every stage sums in the same order, and
-// with float32 on the wire has the bits of stage 0. Bytes that a rank holds, of P parameters with
-// Adam on n ranks: 16·P; stage 1 8·P + 8·P/n; 2 4·P + 12·P/n; 3 16·P/n and the units in use. Floats
-// that it sends a step, as n grows: 2·P in stages 0 to 2, 3·P in stage 3.
+// with float32 on the wire gives the bits of stage 0. Bytes per rank, with P parameters, Adam and n
+// ranks: stage 0 16·P; 1 8·P + 8·P/n; 2 4·P + 12·P/n; 3 16·P/n and the units in use. Floats that a
+// rank sends per step, as n grows: 2·P in stages 0 to 2, 3·P in stage 3.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ inline constexpr std::size_t k_granule = 16; ///< Floats: where an arena may be 
 
 /// How gradients travel.
 struct Buckets {
-  // NOLINTNEXTLINE(google-explicit-constructor): a number of bytes says it.
+  // NOLINTNEXTLINE(google-explicit-constructor): a size in bytes is enough.
   Buckets(std::size_t bytes_, WireType wire_ = WireType::fp32) : bytes(bytes_), wire(wire_) {}
-  /// At least, of float32, in a bucket; 0: as many as the model has use for, see bucket_floats().
+  /// Least size of a bucket in bytes of float32; 0: chosen by the model's size, bucket_floats().
   std::size_t bytes;
   WireType wire;
 };
@@ -42,29 +42,29 @@ struct Sharding {
   Buckets buckets = 0;
 };
 
-/// Gradients in a bucket of a model that has `gradients` of them. By itself a 64th, so that a step
-/// of any model is at most 64 all-reduces and the last one, which nothing hides, is short; but 128
-/// KiB at least, below which an all-reduce's latency costs more than what it hides.
+/// Floats per bucket of a model with `gradients` gradients. The default is a 64th of them, so that
+/// a step takes at most 64 all-reduces and the last one, which nothing hides, is short; but at
+/// least 128 KiB, because the latency of a smaller all-reduce costs more than the overlap saves.
 std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients);
 
-/// Folders in whose files lies what a rank owns, and takes memory only while it is used; empty: in
-/// memory.
+/// Folders of the files that hold what a rank owns, so that it takes memory only while it is used;
+/// empty: it stays in memory.
 struct Offload {
   std::string optimizer = {};
-  std::string parameters = {}; ///< At stage 3, where ranks share them.
+  std::string parameters = {}; ///< At stage 3, which shares them among ranks.
 };
 
 class Shards {
  public:
-  /// An arena of `floats` of which `rank` of `ranks` owns a part. One rank: one bucket.
+  /// Cuts an arena of `floats` for `rank` of `ranks`. With one rank there is one bucket.
   Shards(std::size_t floats, const Buckets& buckets, int rank, int ranks);
 
-  /// In the arena's order, which they fill. Each begins at a multiple of 16 floats.
+  /// In the arena's order; together they cover it. Each begins at a multiple of 16 floats.
   const std::vector<ArenaRange>& buckets() const { return buckets_; }
   /// Chunk `rank` of a bucket; may be empty.
   ArenaRange chunk(std::size_t bucket, int rank) const;
   ArenaRange own(std::size_t bucket) const { return chunk(bucket, rank_); }
-  /// All of them that are not empty.
+  /// This rank's chunks that are not empty.
   std::vector<ArenaRange> own() const;
   std::size_t own_floats() const { return floats_in(own()); } ///< In all of them.
 

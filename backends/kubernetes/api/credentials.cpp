@@ -1,5 +1,6 @@
 #include "backends/kubernetes/api/credentials.h"
 
+#include "backends/job_status.h"
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
 
@@ -8,6 +9,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 namespace dtrain::kubernetes {
 namespace {
@@ -28,11 +30,10 @@ std::string output_of(const ExecPlugin& plugin, const std::string& info) {
                                   printable(plugin.install_hint)));
   }
   if (!result.ending.good()) {
-    throw EngineError(result.ending.signal == 0
-                          ? fmt::format("credential plug-in {} failed with exit code {}",
-                                        printable(plugin.command), result.ending.exit_code)
-                          : fmt::format("credential plug-in {} was ended by signal {}",
-                                        printable(plugin.command), result.ending.signal));
+    const int signal = result.ending.signal;
+    throw EngineError(fmt::format(
+        "credential plug-in {} ended with {}", printable(plugin.command),
+        ending_text(result.ending.exit_code, signal == 0 ? std::nullopt : std::optional(signal))));
   }
   return result.out;
 }

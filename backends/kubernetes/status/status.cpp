@@ -128,15 +128,11 @@ FailureCause cause_of(const JobObjects& objects) {
   return cause;
 }
 
-std::string cause_text(const FailureCause& cause) {
+std::string reason_of(const FailureCause& cause) {
   if (cause.instance.empty()) {
     return cause.message;
   }
-  std::string how = cause.signal      ? fmt::format("was ended by signal {}", *cause.signal)
-                    : cause.exit_code ? fmt::format("exited with code {}", *cause.exit_code)
-                                      : std::string("failed");
-  return fmt::format("{} {}{}{}", cause.instance, how, cause.message.empty() ? "" : ": ",
-                     cause.message);
+  return failure_text(cause) + (cause.message.empty() ? "" : ": " + cause.message);
 }
 
 /// Whether "0,2-4" names `place`.
@@ -429,7 +425,7 @@ JobStatus status_of(const JobObjects& objects) {
   }
   if (status.phase == Phase::failed) {
     status.cause = cause_of(objects);
-    status.reason = cause_text(*status.cause);
+    status.reason = reason_of(*status.cause);
   } else if (status.phase != Phase::succeeded) {
     status.reason = why_pending(objects);
   }

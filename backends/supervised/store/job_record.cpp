@@ -12,7 +12,6 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 #include <variant>
 
@@ -276,15 +275,6 @@ FailureCause job_failure(std::string node, std::string message) {
   cause.node = std::move(node);
   cause.message = std::move(message);
   return cause;
-}
-
-std::string ending_text(const std::optional<int>& exit_code, const std::optional<int>& signal) {
-  if (signal) {
-    const char* name = sigabbrev_np(*signal);
-    return name != nullptr ? fmt::format("signal {} (SIG{})", *signal, name)
-                           : fmt::format("signal {}", *signal);
-  }
-  return fmt::format("exit code {}", exit_code.value_or(0));
 }
 
 std::string write_job_record(const JobRecord& record) {

@@ -39,9 +39,6 @@ struct JobRecordHead {
 /// A failure of the job itself, not of one of its ranks.
 FailureCause job_failure(std::string node, std::string message);
 
-/// "exit code 3", "signal 9 (SIGKILL)"
-std::string ending_text(const std::optional<int>& exit_code, const std::optional<int>& signal);
-
 std::string write_job_record(const JobRecord& record);
 
 /// Empty where the text is no such record (a crash of the machine may leave an empty file).

@@ -32,6 +32,8 @@ struct CodeArchive {
 };
 
 constexpr std::size_t k_most_part_bytes = 1'000'000; ///< Of a part, packed or not.
+/// Of an archive, which is in memory once; where it is stored may take less.
+constexpr std::int64_t k_most_packed_bytes = 1'000'000'000;
 
 /// What scan_code() finds in `source`, by the tar program, in parts. Tells how much of it is
 /// packed. Throws UsageError naming what cannot be read, or where there are more than `most_bytes`

@@ -1,7 +1,7 @@
 """Lines of Arena's own documentation, as jobs of a real cluster."""
 import re
 
-from integration.test_arena import TAKEN, runs_anywhere, that_ends
+from integration.cli.test_arena import TAKEN, runs_anywhere, that_ends
 
 AT_ONCE = 3  # As many as the nodes have GPUs for: else two gangs may each hold half of them.
 

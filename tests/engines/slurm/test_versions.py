@@ -14,7 +14,7 @@ LATER = {
     "timeout": ("FAILED", "reached its time limit"),
     "completed": ("SUCCEEDED", "reported nothing"),
     "failed": ("FAILED", "exit code 5"),
-    "killed": ("FAILED", "ended by signal 9"),
+    "killed": ("FAILED", "signal 9 (SIGKILL)"),
     "unstarted": REPORTED_NOTHING,
     "cancelled": ("FAILED", "cancelled in Slurm"),
     "unborn": ("FAILED", "cancelled in Slurm"),

@@ -147,7 +147,7 @@ TEST_CASE("get of a failed job names rank, host and exit code, and its last line
   Session session;
   session.engine.jobs = {failed_job("mnist")};
   session.run({"get", "mnist"});
-  CHECK(has(session.out, "\nCause:\n  worker-1 (rank 1) on host exited with code 3\n"
+  CHECK(has(session.out, "\nCause:\n  worker-1 (rank 1) on host ended with exit code 3\n"
                          "    Traceback:\n      boom\n"));
 }
 
@@ -157,7 +157,8 @@ TEST_CASE("a rank ended by a signal is told by the signal's name") {
   status.cause->exit_code.reset();
   status.cause->signal = 9;
   session.engine.jobs = {status};
-  CHECK(has(session.run({"get", "mnist"}).out, "worker-1 (rank 1) on host was ended by SIGKILL"));
+  CHECK(has(session.run({"get", "mnist"}).out,
+            "worker-1 (rank 1) on host ended with signal 9 (SIGKILL)"));
 }
 
 TEST_CASE("get as JSON has Arena's keys") {
@@ -365,8 +366,9 @@ TEST_CASE("wait exits with 100 for a failed job and prints why") {
   session.run({"wait", "bad", "good"});
   CHECK(session.status == 100);
   CHECK(session.out == "job/good succeeded in 10m\n");
-  CHECK(session.err == "dtrain wait: job/bad failed: worker-1 (rank 1) on host exited with code 3\n"
-                       "  Traceback:\n    boom\n");
+  CHECK(session.err ==
+        "dtrain wait: job/bad failed: worker-1 (rank 1) on host ended with exit code 3\n"
+        "  Traceback:\n    boom\n");
 }
 
 TEST_CASE("check exits with 4 only where something would stop a job") {

@@ -1,4 +1,4 @@
-// The CPU as a device: memory is the host's, and what is put on a stream is done on return.
+// The CPU as a device: its memory is the host's, and work put on a stream is done on return.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace trainer {
 
 class CpuStream final : public Stream {
  public:
-  /// Of a device's kernels.
+  /// `kernels`: the device's.
   explicit CpuStream(const CpuKernels& kernels) : kernels_(kernels) {}
 
   std::unique_ptr<Event> record() override;
@@ -19,7 +19,7 @@ class CpuStream final : public Stream {
   void copy(const void* from, void* to, std::size_t bytes) override;
   void clear(void* memory, std::size_t bytes) override;
 
-  /// Of a kernel's stream: for kernels that are made of others.
+  /// The kernels of a stream's device, for kernels that call others.
   static const CpuKernels& kernels_of(const Stream& stream) {
     return static_cast<const CpuStream&>(stream).kernels_;
   }
@@ -30,9 +30,9 @@ class CpuStream final : public Stream {
 
 class CpuDevice : public Device {
  public:
-  /// `why` it was chosen, for describe().
+  /// `why`: the reason of an automatic choice, for describe().
   explicit CpuDevice(const CpuKernels& kernels = best_kernels(), std::string why = "");
-  CpuDevice(const CpuDevice&) = delete; // Its streams' kernels are its own.
+  CpuDevice(const CpuDevice&) = delete; // Its streams point to its kernels.
   CpuDevice& operator=(const CpuDevice&) = delete;
 
   std::string describe() const override;

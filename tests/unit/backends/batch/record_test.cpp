@@ -237,7 +237,7 @@ TEST_CASE("The exit code of a job whose ranks left no word is what Slurm's accou
   CHECK(status.started == 10 * k_second);
   CHECK(status.ended == 20 * k_second);
   forgotten = queued("FAILED", "0:9");
-  CHECK(status_of(record_of(""), &forgotten).cause->message == "ended by signal 9");
+  CHECK(status_of(record_of(""), &forgotten).cause->message == "signal 9 (SIGKILL)");
 }
 
 namespace {

@@ -151,7 +151,7 @@ TEST_CASE("submit --wait prints the logs, then exits with 100 where the job fail
   CHECK(session.status == 100);
   CHECK(session.out == "job/a submitted\nhello\n");
   CHECK(session.err ==
-        "dtrain submit: job/a failed: worker-1 (rank 1) on host exited with code 3\n");
+        "dtrain submit: job/a failed: worker-1 (rank 1) on host ended with exit code 3\n");
   session.engine.changes = {job("b", Phase::succeeded)};
   session.run({"submit", "--name=b", "--wait"});
   CHECK(session.status == 0);

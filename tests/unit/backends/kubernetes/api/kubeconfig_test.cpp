@@ -162,7 +162,7 @@ TEST_CASE("an exec plug-in's token is read, and its failure names it and the ins
   plugin.env = {{"WHO", "me"}};
   CHECK(run_exec_plugin(plugin, {}).token == "me");
   plugin.args = {"-c", "exit 7"};
-  CHECK_THROWS_WITH(run_exec_plugin(plugin, {}), "credential plug-in sh failed with exit code 7");
+  CHECK_THROWS_WITH(run_exec_plugin(plugin, {}), "credential plug-in sh ended with exit code 7");
   plugin.command = "no-such-plug-in";
   plugin.install_hint = "get it from example.org";
   CHECK_THROWS_WITH(run_exec_plugin(plugin, {}),

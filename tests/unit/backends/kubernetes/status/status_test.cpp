@@ -85,7 +85,7 @@ TEST_CASE("the first rank to fail is the cause, not those that the Job ended aft
   REQUIRE(status.cause);
   CHECK(status.cause->rank == 1);
   CHECK(status.cause->exit_code == 3);
-  CHECK(status.reason == "worker-1 exited with code 3");
+  CHECK(status.reason == "worker-1 (rank 1) on node1 ended with exit code 3");
   CHECK(status.instances[0].signal == 15);
 }
 

@@ -2,8 +2,9 @@
 import os
 import re
 
+from checkpoint_files import last_saved
 from harness import EXIT_NOT_FOUND, EXIT_USAGE, until
-from test_trainer import NO_END, ending_when_told, last_saved, tell_end
+from trainer_process import NO_END, ending_when_told, tell_end
 
 SLEEP = ("sh", "-c", "echo rank $RANK of $WORLD_SIZE; exec sleep 600")
 GPUS = {"DTRAIN_LOCAL_GPUS": "4"}

@@ -5,8 +5,9 @@ import subprocess
 import pytest
 
 from harness import EXIT_USAGE
-from test_strategies import Job, losses
+from test_strategies import Job
 from text_data import BERT as SHAPE
+from trainer_process import losses
 
 STEPS = ["--steps=30", "--log-every=10"]
 

@@ -6,7 +6,7 @@ import socket
 
 import pexpect
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
 RECORDED_ON = "debian"  # the host's name
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)

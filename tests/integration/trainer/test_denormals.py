@@ -4,7 +4,7 @@ import struct
 import pytest
 
 import idx_data
-from test_trainer import checkpoints, tensors
+from checkpoint_files import checkpoints, tensors
 
 SMALLEST_NORMAL = 2.0 ** -126
 STEPS = 1300  # 0.9^1300 is 1e-60: past the denormals, where no rounding holds what decays

@@ -1,5 +1,4 @@
 """Parameter servers and mirrored replicas, as real processes on a small data set."""
-import csv
 import fcntl
 import json
 import os
@@ -14,6 +13,7 @@ import time
 import pytest
 
 from harness import EXIT_ERROR, EXIT_OK, EXIT_USAGE, held_ports, until
+from trainer_process import losses
 
 
 class Job:
@@ -71,12 +71,6 @@ def job(home, data):
     yield start
     for one in jobs:
         one.end()
-
-
-def losses(path):
-    """Step -> loss, of a --csv file."""
-    with open(path) as file:
-        return {int(row["step"]): float(row["loss"]) for row in csv.DictReader(file)}
 
 
 def held_out(text):

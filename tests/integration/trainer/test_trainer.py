@@ -1,7 +1,5 @@
 """The bundled trainer, alone and under `submit`, on a small data set in MNIST's form."""
-import array
 import json
-import math
 import os
 import re
 import signal
@@ -9,16 +7,14 @@ import socket
 import struct
 import subprocess
 import time
-from pathlib import Path
 
 import pexpect
 import pytest
 
 import idx_data
+from checkpoint_files import checkpoints, last_saved, tensors
 from harness import EXIT_OK, EXIT_USAGE, alive, held_ports, until
-
-NO_END = "--epochs=1000000"  # until it is ended
-
+from trainer_process import NO_END, ending_when_told, gang_env, losses, tell_end
 
 def all_text(result):
     return result.out + result.err
@@ -26,97 +22,6 @@ def all_text(result):
 
 def held_out_accuracy(result):
     return float(re.search(r"held-out accuracy ([\d.]+) %", result.out).group(1))
-
-
-def content(path):
-    """The metadata of a safetensors file, whose form is checked on the way, and name -> bytes of
-    every tensor."""
-    raw = path.read_bytes()
-    length, = struct.unpack_from("<Q", raw)
-    header = json.loads(raw[8:8 + length])
-    body = raw[8 + length:]
-    metadata = header.pop("__metadata__", {})
-    spans = sorted(entry["data_offsets"] for entry in header.values())
-    assert spans[0][0] == 0 and spans[-1][1] == len(body)
-    assert all(before[1] == after[0] for before, after in zip(spans, spans[1:]))
-    return metadata, {name: body[slice(*entry["data_offsets"])] for name, entry in header.items()}
-
-
-def row_major(held, shape, layout):
-    """Of a tensor that lies in an arena like that."""
-    if layout == "row-major":
-        return held
-    values = array.array("I", held)
-    if layout == "turned":
-        rows = [values[row::shape[0]] for row in range(shape[0])]
-    else:
-        assert layout == "panels of 16"
-        size = 16 * math.prod(shape[1:])
-        rows = [values[row // 16 * size:(row // 16 + 1) * size][row % 16::16]
-                for row in range(shape[0])]
-    return b"".join(row.tobytes() for row in rows)
-
-
-def saved(path):
-    """Metadata and name -> bytes of every tensor of a checkpoint: of one file, or of a manifest's
-    parts."""
-    if path.suffix != ".json":
-        return content(path)
-    ranges = {}
-    for part in json.loads(path.read_text())["parts"]:
-        metadata, held = content(path.with_name(part["file"]))
-        for name, values in held.items():
-            tensor, first, last = re.fullmatch(r"(.+)\[(\d+):(\d+)\]", name).groups()
-            assert len(values) == 4 * (int(last) - int(first))
-            ranges.setdefault(tensor, []).append((int(first), values))
-    found = {}
-    for tensor in json.loads(metadata.pop("tensors")):
-        held = b""
-        for first, values in sorted(ranges.pop(tensor["name"])):
-            assert 4 * first == len(held)
-            held += values
-        found[tensor["name"]] = row_major(held, tensor["shape"], tensor["layout"])
-    assert not ranges
-    return metadata, found
-
-
-def tensors(path):
-    return saved(path)[1]
-
-
-def checkpoints(folder):
-    """Those of a folder, oldest step first: a safetensors file each, or its parts' manifest."""
-    files = list(folder.rglob("*.safetensors"))
-    whole = [path for path in files if ".rank-" not in path.name]
-    parts = {path.with_name(path.name.split(".")[0] + ".json") for path in files
-             if ".rank-" in path.name}
-    return sorted([*whole, *filter(Path.exists, parts)], key=lambda path: path.stat().st_mtime_ns)
-
-
-def gang_env(rank, size, port):
-    return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            "DTRAIN_JOB_TOKEN": "one of these tests"}
-
-
-def ending_when_told(home):
-    """The words before the trainer's flags that have a job's first run go on until something ends
-    it, and each later one end at the step that tell_end() sets, which it waits for."""
-    return ["sh", "-c", 'if [ -e began.$RANK ]; then until [ -e end ]; do sleep 0.1; done; '
-            'set -- "$@" --steps=$(cat end); fi; touch began.$RANK; exec "$0" "$@"',
-            home.trainer_path]
-
-
-def tell_end(home, step):
-    (home.folder / "end.part").write_text(f"{step}\n")
-    (home.folder / "end.part").rename(home.folder / "end")
-    return step
-
-
-def last_saved(folder):
-    """The step of the last whole checkpoint in a folder; 0: there is none."""
-    return max((int(path.stem.removeprefix("step-")) for path in folder.glob("step-*.json")
-                if ".rank-" not in path.name), default=0)
 
 
 @pytest.fixture
@@ -202,10 +107,6 @@ def test_gradients_of_half_the_bytes_train_as_well_by_every_transport(home, data
     assert losses["fp16"] == pytest.approx(losses["fp32"], rel=0.05)
 
 
-def losses_in(path):
-    return [float(line.split(",")[2]) for line in path.read_text().splitlines()[1:]]
-
-
 def test_workers_with_several_replicas_have_the_losses_of_one_process(home, data):
     """Two workers of two replicas, one worker of four, four of one: the same global batch."""
     def trained(name, workers, batch, *flags):
@@ -213,7 +114,7 @@ def test_workers_with_several_replicas_have_the_losses_of_one_process(home, data
         home.dtrain("submit", f"--name={name}", f"--workers={workers}", "--wait", "--",
                     f"--data={data}", f"--batch-size={batch}", "--steps=60", "--log-every=20",
                     f"--csv={path}", *flags)
-        return losses_in(path)
+        return losses(path)
 
     alone = trained("alone", 1, 64)
     assert len(alone) == 3
@@ -316,7 +217,7 @@ def test_the_convolutional_network_learns_alike_on_one_rank_and_on_two_and_resum
     train(*flags, *sgd, "--batch-size=64", f"--csv={alone}")
     home.dtrain("submit", "--name=two", "--workers=2", "--wait", "--", f"--data={data}", *flags,
                 *sgd, "--batch-size=32", f"--csv={two}")
-    assert losses_in(two) == pytest.approx(losses_in(alone), abs=2e-5)
+    assert losses(two) == pytest.approx(losses(alone), abs=2e-5)
     train(*flags, "--batch-size=64", "--steps=8", f"--checkpoint-dir={folder}")
     weights = tensors(checkpoints(folder)[-1])
     assert len(weights["conv1.weight"]) == 4 * 32 * 9 and len(weights["conv2.weight"]) == 4 * 64 * 9 * 32
@@ -334,13 +235,13 @@ def test_every_optimizer_learns_with_clipped_and_accumulated_gradients(train, op
 
 
 def test_accumulated_gradients_are_those_of_one_batch(home, train):
-    def losses(*flags):
+    def trained(*flags):
         path = home.folder / f"{len(flags)}.csv"
         train("--steps=60", "--log-every=20", f"--csv={path}", *flags)
-        return losses_in(path)
+        return losses(path)
 
-    assert losses("--batch-size=64") == pytest.approx(
-        losses("--batch-size=16", "--accumulation-steps=4"), abs=1e-4)
+    assert trained("--batch-size=64") == pytest.approx(
+        trained("--batch-size=16", "--accumulation-steps=4"), abs=1e-4)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -4,19 +4,14 @@ import re
 
 import pytest
 
+from checkpoint_files import last_of
 from harness import EXIT_USAGE
-from test_strategies import losses
-from test_trainer import checkpoints, saved
+from trainer_process import losses
 
 OVERFLOW = re.compile(r"step (\d+): the gradient of (\S+) is no finite fp16 on (.*); it is skipped, "
                       r"loss scale (\S+) → (\S+)")
 # A scale that the first gradients overflow, until it has been halved some times.
 HIGH = ["--precision=fp16", "--initial-scale-power=26", "--hysteresis=1"]
-
-
-def last_of(folder):
-    """The last checkpoint in a folder: what it says of the run, and its tensors."""
-    return saved(checkpoints(folder)[-1])
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

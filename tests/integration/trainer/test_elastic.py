@@ -19,7 +19,7 @@ import pytest
 
 import harness
 from harness import EXIT_USAGE, held_ports, soak
-from test_strategies import losses
+from trainer_process import losses
 
 ROUNDS = int(os.environ.get("DTRAIN_ELASTIC_ROUNDS", "20"))
 FIRST_SEED = int(os.environ.get("DTRAIN_ELASTIC_SEED", "1"))

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
+from checkpoint_files import checkpoints, tensors
 from harness import EXIT_USAGE, until
-from test_trainer import checkpoints, tensors
 
 pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
 

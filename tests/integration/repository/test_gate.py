@@ -12,7 +12,7 @@ import debts
 import reach
 from harness import PYTHON
 
-TESTS = pathlib.Path(__file__).resolve().parents[1]
+TESTS = pathlib.Path(__file__).resolve().parents[2]
 
 
 def told(test, **more):
@@ -251,12 +251,13 @@ def test_a_test_that_the_change_adds_or_edits_gets_no_second_look(gate):
     (gate.tree / "tests/all_passed.tsv").write_text(f"2026-01-01\t{commit}\ttree\t0 flaked\n")
     (gate.tree / "tests/t.py").write_text("def test_a():\n    pass\n\n\ndef test_b():\n    assert 1\n")
     (gate.tree / "tests/u.cpp").write_text('TEST_CASE("one, "\n  "long") {\n  CHECK(1);\n}\n')
-    tests = [("t.py::test_a", {}), ("t.py::test_b[1]", {}), ("unit-x:one, long", {"by": "ctest"})]
+    gate.git("mv", "tests/t.py", "tests/moved.py")
+    tests = [("moved.py::test_a", {}), ("moved.py::test_b[1]", {}), ("unit-x:one, long", {"by": "ctest"})]
     code, said = gate(one="".join(told(test, **more) for test, more in tests) +
                       "".join(looked(test, True, True, True) for test, _ in tests))
     assert code == 1
     assert said.count("no second look: the change adds or edits this test") == 2
-    assert "FLAKED" in said and "tests/t.py::test_a\n" in said.partition("FLAKED")[2]
+    assert "FLAKED" in said and "tests/moved.py::test_a\n" in said.partition("FLAKED")[2]
 
 
 # Stress.

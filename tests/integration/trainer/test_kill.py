@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from checkpoint_files import checkpoints, last_of, last_saved
 from harness import EXIT_USAGE, soak, until
-from test_precision import last_of
-from test_trainer import NO_END, checkpoints, last_saved
+from trainer_process import NO_END
 
 # All that a checkpoint has to bring back: dropout, masks, a loss scale that moves, a warmup.
 FLAGS = ["--model=bert", "--layers=1", "--hidden=32", "--heads=2", "--ff=32", "--max-length=32",
