@@ -163,7 +163,7 @@ class Rehearsal final : private ParameterOwner {
 
   std::size_t granularity() const override { return shards_.buckets().front().size(); }
 
-  /// As MultiWorker::start().
+  /// As TrainingStep::start().
   void final(std::size_t count) override {
     gradients_.write({final_, count});
     final_ = count;

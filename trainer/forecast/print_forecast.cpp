@@ -13,7 +13,7 @@
 #include "trainer/device/device.h"
 #include "trainer/job/socket.h"
 #include "trainer/run/replica.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 
 namespace trainer {
 namespace {
@@ -83,15 +83,15 @@ double measure_step_seconds(const ModelOptions& model, std::size_t batch_size, D
   const auto alone = make_single_rank(&device);
   Replica replica(model, {}, device, *alone);
   replica.initialize(0);
-  MultiWorker strategy(*alone, replica, {.buckets = 1});
+  TrainingStep training(*alone, replica, {.buckets = 1});
   double best = std::numeric_limits<double>::max();
   for (int run = 0; run < k_runs; ++run) {
     Loader loader(data.train, device, {batch_size, 0, 1, 0, 0, k_steps_a_run});
     const double started = now();
     for (const Batch& batch : loader) {
-      strategy.step(batch);
+      training.run(batch);
     }
-    strategy.settle();
+    training.settle();
     best = std::min(best, (now() - started) / static_cast<double>(k_steps_a_run));
   }
   return best;

@@ -68,14 +68,14 @@ void rank_routes(const RunOptions& options, const Rank& rank) {
   const Dataset data = synthetic_for(options.model, batch_size, 0);
   Replica replica(fitted(options.model, data), options.optimizer, rank.device, communicator);
   replica.initialize(0);
-  MultiWorker strategy(communicator, replica, options.step);
+  TrainingStep training(communicator, replica, options.step);
   Loader loader(data.train, rank.device,
                 {batch_size, communicator.rank(), communicator.world_size(), 0, 0, 1});
   for (const Batch& batch : loader) {
-    strategy.step(batch);
+    training.run(batch);
   }
   if (communicator.rank() == 0) {
-    print_packs(strategy.bucket_bytes(), wire, static_cast<int>(batch_size), communicator);
+    print_packs(training.bucket_bytes(), wire, static_cast<int>(batch_size), communicator);
     print_sizes(wire, communicator);
   }
 }

@@ -11,7 +11,7 @@
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/device.h"
 #include "trainer/run/replica.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 #include "trainer/version.h"
 
 namespace trainer {
@@ -46,16 +46,16 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
   replica.attach(communicator);
   replica.initialize(seed);
   replica.optimizer.set_state(0, 0, first_loss_scale(options.step.loss_scale));
-  MultiWorker strategy(communicator, replica, options.step);
+  TrainingStep training(communicator, replica, options.step);
   Loader loader(data.train, device, {batch_size, rank, ranks, seed, 0, INT64_MAX},
                 {.leaves_gathering = true});
   auto batch = loader.begin();
   const auto run = [&](std::int64_t steps) {
     const double started = now();
     for (std::int64_t i = 0; i < steps; ++i, ++batch) {
-      strategy.step(*batch);
+      training.run(*batch);
     }
-    strategy.settle();
+    training.settle();
     return now() - started;
   };
   run(1);

@@ -7,7 +7,7 @@
 #include "trainer/models/model.h"
 #include "trainer/optim/learning_rate.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 
 namespace trainer {
 

@@ -15,17 +15,17 @@
 #include "trainer/run/requeue.h"
 #include "trainer/strategy/batch_split.h"
 #include "trainer/strategy/gathered.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 #include "trainer/text/tokenizer.h"
 
 namespace trainer {
 namespace {
 
-RankSeconds seconds_of(const MultiWorker& strategy) {
-  return {.input = strategy.seconds_input(),
-          .computing = strategy.seconds_computing(),
-          .under_way = strategy.exchange().seconds_under_way(),
-          .exposed = strategy.exchange().seconds_exposed()};
+RankSeconds seconds_of(const TrainingStep& training) {
+  return {.input = training.seconds_input(),
+          .computing = training.seconds_computing(),
+          .under_way = training.exchange().seconds_under_way(),
+          .exposed = training.exchange().seconds_exposed()};
 }
 
 std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
@@ -268,9 +268,9 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   const std::int64_t steps = last_step(communicator.world_size());
   progress_.global_batch = settings_.global_rows(communicator.world_size());
   BatchSplit split(settings_.split_by_speed != 0, batch_size, communicator);
-  MultiWorker strategy(communicator, *replica_, options_.step, &split,
-                       settings_.timeline != 0 ? &timeline_ : nullptr);
-  strategy.set_before_update([this] { saver_.wait_until_copied(); });
+  TrainingStep training(communicator, *replica_, options_.step, &split,
+                        settings_.timeline != 0 ? &timeline_ : nullptr);
+  training.set_before_update([this] { saver_.wait_until_copied(); });
   SamplerOptions sampling =
       sampler_options(data_, batch_size, communicator.rank(), communicator.world_size(),
                       settings_.seed, settings_.samples);
@@ -298,29 +298,29 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
       rates[more] = rate.at(static_cast<double>(progress_.position) - behind);
     }
     replica_->optimizer.set_learning_rates(rates);
-    strategy.ask_for_pause(wants_pause() ||
+    training.ask_for_pause(wants_pause() ||
                            (is_shared() && communicator.rank() == 0 && requeue_is_asked()));
-    Score score = strategy.step(batch);
+    Score score = training.run(batch);
     progress_.step = replica_->optimizer.step();
     progress_.position = loader.position();
     const bool is_saved =
         settings_.checkpoint_every > 0 && progress_.step % settings_.checkpoint_every == 0;
     if (is_saved || is_logged_step(steps)) {
-      score += strategy.settle();
+      score += training.settle();
     }
     note_state();
-    if (!strategy.overflow().empty()) {
-      outputs.say(strategy.overflow());
+    if (!training.overflow().empty()) {
+      outputs.say(training.overflow());
     }
     metrics.add(score, batch.counted());
     outputs.progress(progress_.step, steps);
-    if (strategy.has_new_shares()) {
+    if (training.has_new_shares()) {
       loader.set_share(split.first(), split.rows());
       outputs.new_shares(split.all_rows(), batch.global_rows);
     }
     if (is_logged_step(steps)) {
       const bool is_first = !last_line_;
-      last_line_ = metrics.line(progress_.step, loader.epochs(), seconds_of(strategy));
+      last_line_ = metrics.line(progress_.step, loader.epochs(), seconds_of(training));
       if (last_line_) {
         last_line_->learning_rate = replica_->optimizer.seen().learning_rate;
         if (options_.precision != Precision::fp32) {
@@ -337,13 +337,13 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
       save(communicator);
     }
     const bool makes_room =
-        is_shared() ? strategy.pauses() : communicator.rank() == 0 && requeue_is_asked();
+        is_shared() ? training.pauses() : communicator.rank() == 0 && requeue_is_asked();
     if (makes_room && progress_.step < steps) {
-      strategy.settle();
+      training.settle();
       note_state();
       make_room(communicator);
     }
-    if (strategy.pauses() && progress_.step < steps) {
+    if (training.pauses() && progress_.step < steps) {
       return false;
     }
   }

@@ -1,5 +1,5 @@
 // How the gradients of a step become the parameters of the next one, between the ranks of a job.
-// strategy/multi_worker.h takes the step; strategy/reduced.h sums gradients among the ranks, which
+// strategy/training_step.h takes the step; strategy/reduced.h sums gradients among the ranks, which
 // update what they own; parameter_server/served.h has parameter servers do both.
 //
 // In a step, in this order, each of them putting its work on the device's stream or waiting for it:

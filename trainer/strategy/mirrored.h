@@ -1,6 +1,6 @@
 // Replicas in lockstep within one process, with a thread, a model and a set of variables per
 // device. Each takes its share of the global batch, and all apply the same averaged gradient, as
-// the ranks of strategy/multi_worker.h do, over a communicator in this process' memory.
+// the ranks of strategy/training_step.h do, over a communicator in this process' memory.
 #pragma once
 
 #include <functional>

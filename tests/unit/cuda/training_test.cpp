@@ -19,7 +19,7 @@
 #include "trainer/models/model.h"
 #include "trainer/run/evaluate.h"
 #include "trainer/strategy/mirrored.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 
 using namespace trainer;
 using namespace trainer::test;
@@ -60,16 +60,16 @@ Trained train_on(Device& device, Communicator& communicator, const StepOptions& 
   const Dataset& data = task.data;
   Replica replica(fitted(task.model, data), optimizer, device, communicator);
   replica.initialize(k_seed);
-  MultiWorker strategy(communicator, replica, options);
+  TrainingStep training(communicator, replica, options);
   const std::size_t rows = task.rows / static_cast<std::size_t>(communicator.world_size());
   Loader loader(data.train, device,
                 {rows, communicator.rank(), communicator.world_size(), k_seed, 0, task.steps},
                 {.leaves_gathering = true});
   Trained trained;
   for (const Batch& batch : loader) {
-    trained.score += strategy.step(batch);
+    trained.score += training.run(batch);
   }
-  trained.score += strategy.settle();
+  trained.score += training.settle();
   trained.held_out = evaluate(*replica.model, *replica.make_owner(communicator), data.train, device,
                               33, communicator);
   const HostView view(device, replica.parameters);
@@ -124,19 +124,19 @@ TEST_CASE(
     const auto alone = make_single_rank(device.is_host() ? nullptr : &device);
     Replica replica(fitted(k_model, data), {}, device, *alone);
     replica.initialize(k_seed);
-    MultiWorker strategy(*alone, replica, {.buckets = 0});
+    TrainingStep training(*alone, replica, {.buckets = 0});
     Loader loader(data.train, device, {8, 0, 1, k_seed, 0, 16});
     double loss = 0;
     int step = 0;
     for (const Batch& batch : loader) {
-      loss += strategy.step(batch).loss;
+      loss += training.run(batch).loss;
       if (++step == 8) { // Of more rows than before: the layers' outputs are elsewhere now.
         loss +=
             evaluate(*replica.model, *replica.make_owner(*alone), data.train, device, 33, *alone)
                 .loss;
       }
     }
-    return loss + strategy.settle().loss;
+    return loss + training.settle().loss;
   };
 #ifndef DTRAIN_ON_GPU
   const int before = cuda_on_cpu::calls("cudaGraphLaunch");
@@ -228,12 +228,12 @@ TEST_CASE("a step on one GPU is few calls, which make no events, and copy what i
     const auto alone = make_single_rank(&gpu);
     Replica replica(fitted(k_model, data), {}, gpu, *alone);
     replica.initialize(k_seed);
-    MultiWorker strategy(*alone, replica, options);
+    TrainingStep training(*alone, replica, options);
     Loader loader(data.train, gpu, {24, 0, 1, k_seed, 0, INT64_MAX}, {.leaves_gathering = true});
     auto batch = loader.begin();
     const auto steps = [&](int many) {
       for (int step = 0; step < many; ++step, ++batch) {
-        strategy.step(*batch);
+        training.run(*batch);
       }
     };
     steps(16); // All is a graph by now.
@@ -250,7 +250,7 @@ TEST_CASE("a step on one GPU is few calls, which make no events, and copy what i
     steps(8);
     add(1);
     std::erase_if(calls, [](const auto& call) { return call.second == 0; });
-    strategy.settle();
+    training.settle();
     return calls;
   };
   using Calls = std::map<std::string, int>;

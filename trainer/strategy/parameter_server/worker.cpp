@@ -43,14 +43,14 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
   }
   replica_.optimizer.set_state(client_.connect(), 0, {});
   const StepOptions& options = job.run.step;
-  strategy_.emplace(*alone_, replica_, options,
+  training_.emplace(*alone_, replica_, options,
                     std::make_unique<Served>(client_, replica_, options.buckets,
                                              options.limits(replica_.precision).need_norm()));
 }
 
 Score PsWorker::evaluate() {
-  strategy_->exchange().receive();
-  return trainer::evaluate(*replica_.model, strategy_->exchange().owner(), data_.test,
+  training_->exchange().receive();
+  return trainer::evaluate(*replica_.model, training_->exchange().owner(), data_.test,
                            replica_.device, job_.run.step.rows_at_once, *alone_);
 }
 
@@ -71,7 +71,7 @@ void PsWorker::train(std::int64_t last,
   };
   for (double waited = client_.seconds_waiting(); const auto number = next();) {
     const Batch& batch = loader.batch_at(static_cast<std::uint64_t>(*number) * batch_size);
-    const Score score = strategy_->step(batch);
+    const Score score = training_->run(batch);
     const bool is_done = client_.generation() == report.generation;
     const std::int64_t before = report.step;
     report = {.generation = client_.generation(),

@@ -1,5 +1,5 @@
 // One worker of a job with parameter servers: its replica, on the client's arenas, its batches, and
-// the step of strategy/multi_worker.h with each of them.
+// the step of strategy/training_step.h with each of them.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 #include "trainer/data/dataset.h"
 #include "trainer/run/replica.h"
-#include "trainer/strategy/multi_worker.h"
 #include "trainer/strategy/parameter_server/client.h"
 #include "trainer/strategy/parameter_server/task.h"
+#include "trainer/strategy/training_step.h"
 
 namespace trainer {
 
@@ -34,8 +34,8 @@ class PsWorker {
   Score evaluate();
 
   /// Spent getting batches, and waiting for what follows from them, since the start.
-  double input_seconds() const { return strategy_->seconds_input(); }
-  double waiting_seconds() const { return strategy_->exchange().seconds_exposed(); }
+  double input_seconds() const { return training_->seconds_input(); }
+  double waiting_seconds() const { return training_->exchange().seconds_exposed(); }
 
  private:
   const PsJob& job_;
@@ -43,7 +43,7 @@ class PsWorker {
   std::unique_ptr<Communicator> alone_; ///< Peers are the servers' to know.
   Replica replica_;
   ParameterClient client_;
-  std::optional<MultiWorker> strategy_; ///< Once it is known who shares memory.
+  std::optional<TrainingStep> training_; ///< Once it is known who shares memory.
 };
 
 } // namespace trainer

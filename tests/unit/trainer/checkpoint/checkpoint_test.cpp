@@ -12,7 +12,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 
 using namespace trainer;
 
@@ -26,10 +26,10 @@ struct Run {
   Run() { replica.initialize(k_seed); }
 
   void steps(std::int64_t count) {
-    MultiWorker strategy(*communicator, replica, {.buckets = 1 << 16});
+    TrainingStep training(*communicator, replica, {.buckets = 1 << 16});
     Loader loader(data.train, device, {k_batch, 0, 1, k_seed, progress.position, count});
     for (const Batch& batch : loader) {
-      strategy.step(batch);
+      training.run(batch);
       progress.position = loader.position();
     }
     progress.step = replica.optimizer.step();

@@ -12,7 +12,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/run/replica.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 
 using namespace trainer;
 
@@ -33,13 +33,13 @@ std::vector<float> train_with_shares(const std::array<std::size_t, 3>& rows) {
     CpuDevice device;
     Replica replica({}, {}, device, communicator);
     replica.initialize(4);
-    MultiWorker strategy(communicator, replica, {.buckets = 1 << 16});
+    TrainingStep training(communicator, replica, {.buckets = 1 << 16});
     Loader loader(data.train, device, {16, communicator.rank(), 3, 4, 0, 8});
     loader.set_share(std::accumulate(rows.begin(), rows.begin() + rank, std::size_t{0}),
                      rows[rank]);
     for (const Batch& batch : loader) {
       CHECK(batch.rows == rows[rank]);
-      strategy.step(batch);
+      training.run(batch);
     }
     if (rank == 0) {
       weights.assign(replica.parameters.begin(), replica.parameters.end());

@@ -20,7 +20,7 @@
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/errors.h"
 #include "trainer/run/replica.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 
 namespace trainer {
 namespace {
@@ -65,11 +65,11 @@ double train(int replicas, std::size_t batch_size, CrossDeviceOps ops) {
     CpuDevice device(portable_kernels());
     Replica replica({}, {}, device, communicator);
     replica.initialize(3);
-    MultiWorker strategy(communicator, replica, {.buckets = 64 << 10});
+    TrainingStep training(communicator, replica, {.buckets = 64 << 10});
     Loader loader(data.train, device,
                   {batch_size, communicator.rank(), communicator.world_size(), 3, 0, 20});
     for (const Batch& batch : loader) {
-      strategy.step(batch);
+      training.run(batch);
     }
     Score total;
     const auto owner = replica.make_owner(communicator);

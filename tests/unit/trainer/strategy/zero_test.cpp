@@ -18,7 +18,7 @@
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/files.h"
 #include "trainer/strategy/gathered.h"
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 
 using namespace trainer;
 
@@ -55,13 +55,13 @@ Learned train(int stage, const Run& run) {
                     {stage, run.step.buckets}, run.offload);
     replica.attach(communicator, k_vote_floats);
     replica.initialize(k_seed);
-    MultiWorker strategy(communicator, replica, run.step);
+    TrainingStep training(communicator, replica, run.step);
     Loader loader(data.train, device,
                   {48 / static_cast<std::size_t>(run.ranks), communicator.rank(), run.ranks, k_seed,
                    0, 6, run.samples});
     Score score;
     for (const Batch& batch : loader) {
-      score += strategy.step(batch);
+      score += training.run(batch);
     }
     if (!run.checkpoints.empty()) {
       CheckpointSaver saver;
@@ -195,10 +195,10 @@ TEST_CASE("what ZeRO gives to the other ranks takes no memory on this one") {
       Replica replica({.hidden = {1024, 1024}}, {}, device, communicator, {stage, step.buckets});
       replica.attach(communicator);
       replica.initialize(k_seed);
-      MultiWorker strategy(communicator, replica, step);
+      TrainingStep training(communicator, replica, step);
       Loader loader(data.train, device, {8, communicator.rank(), 4, k_seed, 0, 3});
       for (const Batch& batch : loader) {
-        strategy.step(batch);
+        training.run(batch);
       }
       const auto all = static_cast<double>(replica.parameters.size());
       for (const Optimizer::Moment& moment : replica.optimizer.moments()) {

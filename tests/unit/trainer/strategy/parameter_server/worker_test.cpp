@@ -54,11 +54,11 @@ std::vector<float> train_without(const PsJob& job, const Dataset& data) {
   Replica replica(fitted(job.run.model, data), {}, test_device(), *alone);
   replica.initialize(static_cast<std::uint64_t>(job.run.seed));
   replica.optimizer.set_learning_rate(job.run.learning_rate.peak);
-  MultiWorker strategy(*alone, replica, job.run.step);
+  TrainingStep training(*alone, replica, job.run.step);
   Loader loader(data.train, test_device(),
                 {2 * k_rows, 0, 1, static_cast<std::uint64_t>(job.run.seed), 0, k_steps});
   for (const Batch& batch : loader) {
-    strategy.step(batch);
+    training.run(batch);
   }
   return {replica.parameters.begin(), replica.parameters.end()};
 }

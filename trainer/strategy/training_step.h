@@ -1,7 +1,7 @@
 // A training step of a rank that takes its share of each batch, and holds the whole model or
 // gathers it unit by unit.
 //
-// A step, in step():
+// A step, in run():
 //
 //   compute      forward and backward, in passes of so many rows whose gradients add up; the last
 //                backward fills the gradient arena from its start, and each bucket is sent to the
@@ -53,17 +53,17 @@ struct StepOptions {
 /// Floats that elastic ranks, and ranks that share a replica, sum with the gradients.
 enum Vote : std::size_t { k_wants_pause, k_rows, k_vote_floats = 16 };
 
-class MultiWorker {
+class TrainingStep {
  public:
   /// The ranks sum gradients directly. `split`, if given, gets the duration of each step, and
-  /// `timeline`, if given, records its parts. Both outlive the MultiWorker. The ranks vote in each
+  /// `timeline`, if given, records its parts. Both outlive the TrainingStep. The ranks vote in each
   /// step if the replica has k_vote_floats extra floats.
-  MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
-              BatchSplit* split = nullptr, Timeline* timeline = nullptr);
+  TrainingStep(Communicator& communicator, Replica& replica, const StepOptions& options,
+               BatchSplit* split = nullptr, Timeline* timeline = nullptr);
   /// With another exchange; the communicator names this rank and its peers in messages.
-  MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
-              std::unique_ptr<Exchange> exchange, BatchSplit* split = nullptr,
-              Timeline* timeline = nullptr);
+  TrainingStep(Communicator& communicator, Replica& replica, const StepOptions& options,
+               std::unique_ptr<Exchange> exchange, BatchSplit* split = nullptr,
+               Timeline* timeline = nullptr);
 
   /// Votes for (or no longer for) a pause of all ranks after a step.
   void ask_for_pause(bool wants) { wants_pause_ = wants; }
@@ -77,8 +77,8 @@ class MultiWorker {
   /// call: on the CPU this step's; a GPU lags behind by up to two steps. Throws Error naming step,
   /// rank and tensor if a loss or gradient is not finite, and if the elastic ranks' rows do not add
   /// up to the global batch. On the CPU it throws before anything is updated.
-  Score step(const Batch& batch);
-  /// Waits until all steps have finished, and returns the score that step() has not returned.
+  Score run(const Batch& batch);
+  /// Waits until all steps have finished, and returns the score that run() has not returned.
   Score settle();
 
   /// Why steps of those that the last call reported were skipped, and the new loss scale; empty if
@@ -99,19 +99,19 @@ class MultiWorker {
 
  private:
   void compute(const Batch& batch, Seen& seen);
-  void look(std::size_t most_under_way);
+  void collect(std::size_t most_under_way);
   void start(std::size_t ready);
   void update();
-  void put_update(StepState* told);
+  void put_update(StepState* copy);
   bool is_mixed() const { return replica_.precision != Precision::fp32; }
   /// Parameters are updated once all gradients have come to what they are over the ranks.
   bool updates_last() const {
     return updates_ == Exchange::Updates::together || updates_ == Exchange::Updates::elsewhere;
   }
   void round_gradients(const ArenaRange& range);
-  void tell_of_skipped(const StepState& state, double scale_before);
+  void report_skipped(const StepState& state, double scale_before);
   void check_votes(const Batch& batch) const;
-  [[noreturn]] void give_up_on(const char* what, std::int64_t step) const;
+  [[noreturn]] void throw_not_finite(const char* what, std::int64_t step) const;
 
   Communicator& communicator_;
   Replica& replica_;
@@ -123,7 +123,7 @@ class MultiWorker {
   std::size_t started_ = 0; ///< Buckets started in this step.
   Passes passes_;
   Outcomes outcomes_;
-  Score told_; ///< Of the steps that have finished since the last step().
+  Score finished_score_; ///< Of the steps that have finished since the last run().
   std::function<void()> before_update_ = [] {};
   std::span<float> votes_;
   bool wants_pause_ = false;

@@ -1,4 +1,4 @@
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 
 #include <doctest/doctest.h>
 
@@ -32,11 +32,11 @@ Weights train_rank(Communicator& communicator, std::int64_t steps, std::size_t b
   CpuDevice device;
   Replica replica({}, {}, device, communicator);
   replica.initialize(k_seed);
-  MultiWorker strategy(communicator, replica, {.buckets = bucket_bytes});
+  TrainingStep training(communicator, replica, {.buckets = bucket_bytes});
   Loader loader(data.train, device,
                 {batch, communicator.rank(), communicator.world_size(), k_seed, 0, steps});
   for (const Batch& b : loader) {
-    strategy.step(b);
+    training.run(b);
   }
   return weights_of(replica);
 }

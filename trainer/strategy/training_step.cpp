@@ -1,4 +1,4 @@
-#include "trainer/strategy/multi_worker.h"
+#include "trainer/strategy/training_step.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,16 +22,17 @@ constexpr std::size_t k_steps_ahead = 2;
 
 } // namespace
 
-MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
-                         BatchSplit* split, Timeline* timeline)
-    : MultiWorker(communicator, replica, options,
-                  std::make_unique<Reduced>(communicator, replica, options.buckets,
-                                            options.limits(replica.precision).need_norm(),
-                                            timeline),
-                  split, timeline) {}
+TrainingStep::TrainingStep(Communicator& communicator, Replica& replica, const StepOptions& options,
+                           BatchSplit* split, Timeline* timeline)
+    : TrainingStep(communicator, replica, options,
+                   std::make_unique<Reduced>(communicator, replica, options.buckets,
+                                             options.limits(replica.precision).need_norm(),
+                                             timeline),
+                   split, timeline) {}
 
-MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const StepOptions& options,
-                         std::unique_ptr<Exchange> exchange, BatchSplit* split, Timeline* timeline)
+TrainingStep::TrainingStep(Communicator& communicator, Replica& replica, const StepOptions& options,
+                           std::unique_ptr<Exchange> exchange, BatchSplit* split,
+                           Timeline* timeline)
     : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
       limits_(options.limits(replica.precision)), exchange_(std::move(exchange)),
       updates_(exchange_->updates()),
@@ -45,7 +46,7 @@ MultiWorker::MultiWorker(Communicator& communicator, Replica& replica, const Ste
   replica.optimizer.set_limits(limits_);
 }
 
-void MultiWorker::check_votes(const Batch& batch) const {
+void TrainingStep::check_votes(const Batch& batch) const {
   const auto rows = static_cast<std::size_t>(votes_[k_rows]);
   if (rows != batch.global_rows) {
     throw Error(
@@ -53,7 +54,7 @@ void MultiWorker::check_votes(const Batch& batch) const {
   }
 }
 
-std::vector<std::size_t> MultiWorker::bucket_bytes() const {
+std::vector<std::size_t> TrainingStep::bucket_bytes() const {
   std::vector<std::size_t> bytes;
   for (const ArenaRange& bucket : exchange_->buckets()) {
     bytes.push_back(bucket.size() * sizeof(float));
@@ -61,7 +62,7 @@ std::vector<std::size_t> MultiWorker::bucket_bytes() const {
   return bytes;
 }
 
-void MultiWorker::give_up_on(const char* what, std::int64_t step) const {
+void TrainingStep::throw_not_finite(const char* what, std::int64_t step) const {
   const HostView parameters(replica_.device, replica_.parameters);
   throw Error(fmt::format("{} became NaN or infinite at step {} on {}; look at {}; try a smaller "
                           "--learning-rate",
@@ -70,7 +71,7 @@ void MultiWorker::give_up_on(const char* what, std::int64_t step) const {
 }
 
 /// Takes what has come of the steps so far, and waits while more than so many are under way.
-void MultiWorker::look(std::size_t most_under_way) {
+void TrainingStep::collect(std::size_t most_under_way) {
   while (outcomes_.under_way() > 0) {
     while (!outcomes_.has_come()) {
       if (outcomes_.under_way() <= most_under_way) {
@@ -84,25 +85,25 @@ void MultiWorker::look(std::size_t most_under_way) {
     }
     const Outcome outcome = outcomes_.take();
     if (!std::isfinite(outcome.score.loss)) {
-      give_up_on("the loss", outcome.step);
+      throw_not_finite("the loss", outcome.step);
     }
-    told_ += outcome.score;
+    finished_score_ += outcome.score;
     if (outcome.state) {
       const LossScale before = replica_.optimizer.seen().loss_scale;
       replica_.optimizer.see(*outcome.state);
       if (is_skipped(*outcome.state)) {
-        tell_of_skipped(*outcome.state, before.scale);
+        report_skipped(*outcome.state, before.scale);
       }
     }
   }
 }
 
-Score MultiWorker::settle() {
-  look(0);
-  return std::exchange(told_, {});
+Score TrainingStep::settle() {
+  collect(0);
+  return std::exchange(finished_score_, {});
 }
 
-Score MultiWorker::step(const Batch& batch) {
+Score TrainingStep::run(const Batch& batch) {
   const double begin = now();
   seconds_input_ += batch.seconds;
   note(timeline_, Timeline::What::input, begin - batch.seconds, begin);
@@ -139,10 +140,10 @@ Score MultiWorker::step(const Batch& batch) {
   }
   communicator_.set_step(replica_.optimizer.step());
   has_new_shares_ = split_ != nullptr && split_->after_step(seconds_input_ + seconds_computing_);
-  return std::exchange(told_, {});
+  return std::exchange(finished_score_, {});
 }
 
-void MultiWorker::compute(const Batch& batch, Seen& seen) {
+void TrainingStep::compute(const Batch& batch, Seen& seen) {
   const StepState* const state = replica_.optimizer.state();
   ParameterOwner& owner = exchange_->owner();
   first_overflow_ = UINT64_MAX;
@@ -164,11 +165,11 @@ void MultiWorker::compute(const Batch& batch, Seen& seen) {
   start(gradients_.size());
   const bool has_state = !updates_last() || !limits_.need_norm(); // Else prepare() is to come.
   outcomes_.send(replica_.optimizer.step() + (updates_last() ? 1 : 0), has_state, batch.weight > 0);
-  look(steps_ahead_);
+  collect(steps_ahead_);
 }
 
 /// The first `ready` gradients are final: the buckets that they fill are on their way.
-void MultiWorker::start(std::size_t ready) {
+void TrainingStep::start(std::size_t ready) {
   const auto& buckets = exchange_->buckets();
   for (; started_ < buckets.size() && buckets[started_].last <= ready; ++started_) {
     if (replica_.rounds()) {
@@ -179,14 +180,14 @@ void MultiWorker::start(std::size_t ready) {
 }
 
 /// Of all parameters, from the gradients that the stream's kernels make.
-void MultiWorker::put_update(StepState* told) {
+void TrainingStep::put_update(StepState* copy) {
   if (limits_.need_norm()) {
-    replica_.optimizer.prepare(exchange_->sum_squares(), told);
+    replica_.optimizer.prepare(exchange_->sum_squares(), copy);
   }
   exchange_->update({});
 }
 
-void MultiWorker::round_gradients(const ArenaRange& range) {
+void TrainingStep::round_gradients(const ArenaRange& range) {
   const std::span<float> part = gradients_.subspan(range.first, range.size());
   if (!round_to(replica_.precision, part, part) && first_overflow_ == UINT64_MAX) {
     const auto wrong =
@@ -198,9 +199,9 @@ void MultiWorker::round_gradients(const ArenaRange& range) {
 /// Of a step that the device has skipped, as the gradients' norm was no number; in 16 bits that is
 /// an overflow. On the host all ranks look at it in the same step, and tell each other whose
 /// gradients it was.
-void MultiWorker::tell_of_skipped(const StepState& state, double scale_before) {
+void TrainingStep::report_skipped(const StepState& state, double scale_before) {
   if (!is_mixed()) {
-    give_up_on("the gradients' norm", state.step);
+    throw_not_finite("the gradients' norm", state.step);
   }
   std::string what = "the gradients' norm";
   std::string where;
@@ -226,16 +227,16 @@ void MultiWorker::tell_of_skipped(const StepState& state, double scale_before) {
           : "");
 }
 
-void MultiWorker::update() {
+void TrainingStep::update() {
   const double begin = now();
   if (limits_.need_norm()) {
     replica_.optimizer.prepare(exchange_->sum_squares(),
                                &outcomes_.begin()->state); // The score was sent.
     outcomes_.send(replica_.optimizer.step() + 1, true);
-    look(steps_ahead_);
+    collect(steps_ahead_);
   }
   replica_.optimizer.begin_step();
-  exchange_->update(told_);
+  exchange_->update(finished_score_);
   note(timeline_, Timeline::What::update, begin, now());
 }
 
