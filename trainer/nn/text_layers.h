@@ -53,7 +53,7 @@ class Linear {
   /// `y_row`, and `dy_row` below: from a row to the next; 0: O.
   void forward(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x, TypedPointer y,
                std::size_t y_row = 0) const {
-    Matmul product = shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y);
+    Matmul product = shape(rows).forward(x, memory.factor(weight_), memory.factor(bias_), y);
     product.c_row = y_row;
     context_->multiply(product);
   }
@@ -61,7 +61,7 @@ class Linear {
   void forward_gelu(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x, TypedPointer u,
                     TypedPointer y, Epilogue gelu = Epilogue::gelu_bias) const {
     context_->multiply(
-        shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y, gelu, u));
+        shape(rows).forward(x, memory.factor(weight_), memory.factor(bias_), y, gelu, u));
   }
   void backward_weight(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
                        ConstTypedPointer dy, bool accumulate, std::size_t dy_row = 0) const {
@@ -72,14 +72,14 @@ class Linear {
   }
   void backward_input(const UnitMemory& memory, std::size_t rows, ConstTypedPointer dy,
                       bool accumulate, TypedPointer dx, std::size_t dy_row = 0) const {
-    Matmul product = shape(rows).backward_input(dy, memory.weights + weight_, accumulate, dx);
+    Matmul product = shape(rows).backward_input(dy, memory.factor(weight_), accumulate, dx);
     product.a_row = dy_row;
     context_->multiply(product);
   }
   /// Of what x = gelu(u) was of.
   void backward_gelu(const UnitMemory& memory, std::size_t rows, ConstTypedPointer dy,
                      ConstTypedPointer u, TypedPointer du, Epilogue gelu = Epilogue::dgelu) const {
-    context_->multiply(shape(rows).backward_input(dy, memory.weights + weight_, gelu, u, du));
+    context_->multiply(shape(rows).backward_input(dy, memory.factor(weight_), gelu, u, du));
   }
 
  private:

@@ -67,14 +67,14 @@ __global__ void epilogue_kernel(std::size_t m, std::size_t n, Value* c, Ending<V
   const auto end = [&]<int N>(std::size_t at, Pack<Value, N>& values, Pack<Value, N>& beside) {
     const std::size_t column =
         is_32 ? static_cast<unsigned>(at) % static_cast<unsigned>(n) : at % n;
-    const Pack<float, N> bias = load<N>(ending.bias + column);
+    const Pack<float, N> bias = ending.template biases<N>(column);
     for (int i = 0; i < N; ++i) {
       const float u = values.at[i] + bias.at[i];
       beside.at[i] = u;
       values.at[i] = ending.end(u, 0);
     }
   };
-  const bool by_fours = n % k_four == 0 && are_fours(ending.bias);
+  const bool by_fours = n % k_four == 0 && ending.has_bias_by_fours();
   if (ending.is_gelu()) {
     each_pack(of_grid(), m * n, by_fours, end, c, ending.beside);
   } else {

@@ -193,7 +193,7 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
     narrow(s.a, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, shape.a_row, memory.a);
     narrow(s.b, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, shape.b_row, memory.b,
            s.b_rows);
-    if (s.b_rows != 0 && s.b.type == DType::f32) {
+    if (s.b_rows != 0) {
       (s.b_is_turned ? shape.n : shape.k) = s.b_rows;
     }
     shape.a_alignment = alignment_of(memory.a);
