@@ -64,13 +64,13 @@ __global__ void epilogue_kernel(std::size_t m, std::size_t n, Value* c, Ending<V
     return;
   }
   const bool is_32 = m * n <= 0xffffffffU; // Of which a remainder takes a third of the time.
-  const auto end = [&]<int N>(std::size_t at, Pack<Value, N>& values, Pack<Value, N>& beside) {
+  const auto end = [&]<int N>(std::size_t at, Pack<Value, N>& values, auto&... beside) {
     const std::size_t column =
         is_32 ? static_cast<unsigned>(at) % static_cast<unsigned>(n) : at % n;
     const Pack<float, N> bias = ending.template biases<N>(column);
     for (int i = 0; i < N; ++i) {
       const float u = values.at[i] + bias.at[i];
-      beside.at[i] = u;
+      ((beside.at[i] = u), ...);
       values.at[i] = ending.end(u, 0);
     }
   };
@@ -78,11 +78,7 @@ __global__ void epilogue_kernel(std::size_t m, std::size_t n, Value* c, Ending<V
   if (ending.is_gelu()) {
     each_pack(of_grid(), m * n, by_fours, end, c, ending.beside);
   } else {
-    const auto end_alone = [&]<int N>(std::size_t at, Pack<Value, N>& values) {
-      Pack<Value, N> none;
-      end(at, values, none);
-    };
-    each_pack(of_grid(), m * n, by_fours, end_alone, c);
+    each_pack(of_grid(), m * n, by_fours, end, c);
   }
 }
 
