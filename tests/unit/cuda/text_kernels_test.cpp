@@ -286,7 +286,7 @@ TEST_CASE("what a GPU makes of activations of bf16 is what the CPU makes of floa
                  });
   }
   const Ids masked = {0, 4, -1, 2, 3, 4, -1, -1, -1, 1, -1, -1};
-  for (const std::size_t width : {48, 301, 8201}) {
+  for (const std::size_t width : {48, 301, 8201, 8208}) {
     CAPTURE(width);
     const MaskedShape s{4, 5, 3, width};
     const std::size_t n = s.rows * s.length * width;
@@ -359,8 +359,8 @@ TEST_CASE("what is masked is gathered on a GPU, put back, and scored as on the C
   constexpr std::size_t k_rows = 4;
   constexpr std::size_t k_most = 3;
   constexpr std::size_t k_length = 5;
-  // The last of so many logits that a block has as many threads as there are.
-  for (const std::size_t width : {16, 48, 301, 5000, 8201, 8204}) {
+  // The last of so many logits that a block keeps them, alone, and that it cannot.
+  for (const std::size_t width : {16, 48, 301, 5000, 8201, 8204, 30'000, 58'200}) {
     const MaskedShape s{k_rows, k_length, k_most, width};
     CAPTURE(width);
     check_alike({numbers(k_rows * k_length * width, 1), Values(s.slots() * width, NAN),
