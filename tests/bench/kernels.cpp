@@ -209,18 +209,17 @@ void attention(trainer::Device& device, Measured& measured, const std::string& t
   for (const auto& s :
        {AttentionShape{32, 128, 12, 64, false}, AttentionShape{8, 1024, 12, 64, true}}) {
     const std::size_t values = s.rows * s.length * s.width();
-    const std::size_t squares = s.lines() * s.length;
     std::vector<Buffer> memory;
     for (int i = 0; i < 8; ++i) {
       memory.push_back(device.allocate(values, device.activation_type()));
     }
-    const Buffer p = device.allocate(squares, DType::f32);
-    const Buffer room = device.allocate(squares, DType::f32);
     const Buffer lengths = device.allocate(s.rows, DType::f32);
     const std::vector<std::int32_t> all(s.rows, static_cast<std::int32_t>(s.length));
     device.stream().copy(all.data(), lengths.memory(), lengths.bytes());
     const auto at = [&](int i) -> trainer::TypedPointer { return memory[i]; };
     const trainer::TextKernels& text = *device.kernels().text;
+    const Buffer p = device.allocate(text.attention_room(device.stream(), s), DType::f32);
+    const Buffer room = device.allocate(p.size(), DType::f32);
     const std::string name =
         fmt::format("{}attention {} x {} x {} x {}", type, s.rows, s.length, s.heads, s.depth);
     measured.print(name, "ms", 1e3 * measured.seconds([&] {

@@ -67,7 +67,6 @@ void check_halves(const std::vector<Values>& activations, const std::vector<Valu
 /// Forward and backward, with dropout and without, of float32 and of bf16.
 void check_attention(const AttentionShape& s, DType type, double tolerance) {
   const std::size_t n = s.rows * s.length * s.width();
-  const std::size_t squares = s.lines() * s.length;
   Ids lengths(s.rows, static_cast<std::int32_t>(s.length));
   lengths.back() = static_cast<std::int32_t>(s.length / 2); // Of one token: none.
   for (const bool drops : {false, true}) {
@@ -81,8 +80,8 @@ void check_attention(const AttentionShape& s, DType type, double tolerance) {
       const TextKernels& text = *device.kernels().text;
       On<std::int32_t> on_lengths(device, lengths);
       On<std::uint16_t> keep(device, bits(s.lines() * s.words_a_line()));
-      On<float> p(device, Values(squares, NAN));
-      On<float> room(device, Values(squares, NAN));
+      On<float> p(device, Values(text.attention_room(device.stream(), s), NAN));
+      On<float> room(device, Values(text.attention_room(device.stream(), s), NAN));
       const Dropped dropped = drops ? Dropped{keep.data(), 1.25F} : Dropped{};
       text.attention(device.stream(), s, on_lengths.data(), dropped, {at[0], at[1], at[2]},
                      p.data(), at[3]);

@@ -344,6 +344,7 @@ inline constexpr TextKernels k_text_kernels = {vector_keep_bits<V>,
                                                OfFloats<vector_gelu_backward<V>>{},
                                                OfFloats<text_attention>{},
                                                OfFloats<text_attention_backward>{},
+                                               text_attention_room,
                                                OfFloats<text_gather_masked>{},
                                                OfFloats<text_scatter_masked>{},
                                                OfFloats<vector_cross_entropy<V>>{}};

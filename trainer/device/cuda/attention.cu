@@ -299,6 +299,9 @@ int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape&
 void set_attention_kernels(TextKernels& text) {
   DTRAIN_PUT(text, attention);
   DTRAIN_PUT(text, attention_backward);
+  text.attention_room = [](const Stream& on, const AttentionShape& s) {
+    return is_flash(handle_of(on), s) ? s.lines() : s.lines() * s.length;
+  };
 }
 
 } // namespace trainer
