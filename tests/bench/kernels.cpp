@@ -92,8 +92,9 @@ void flat(trainer::Device& device, Measured& measured) {
   const trainer::NormShape shape{k_values / k_width, k_width, 1e-5F};
   const Buffer moments = device.allocate(2 * shape.rows, DType::f32);
   rate("norm", 8, [&] { kernels.text->norm(stream, shape, g, m, v, p, moments.data()); });
-  rate("norm_backward", 12,
-       [&] { kernels.text->norm_backward(stream, shape, g, moments.data(), m, false, p, m, v); });
+  rate("norm_backward", 12, [&] {
+    kernels.text->norm_backward(stream, shape, g, moments.data(), m, false, p, {}, m, v);
+  });
   rate("gelu_backward", 12, [&] { kernels.text->gelu_backward(stream, k_values, g, p); });
 }
 
@@ -147,7 +148,7 @@ void text(trainer::Device& device, Measured& measured) {
   });
   rate("norm_backward 8192 x 768", 3 * tokens, [&] {
     kernels.norm_backward(stream, norm, words.data(), moments.data(), positions.data(), false,
-                          x.data(), changes.data(), changes.data() + shape.width);
+                          x.data(), {}, changes.data(), changes.data() + shape.width);
   });
   // A product of next to no work, beside the sums of its 8192 × 3072 and 64 × 128 values.
   for (const auto& [rows, columns] : {std::pair{8192, 3072}, std::pair{64, 128}}) {

@@ -41,6 +41,8 @@ struct Matmul {
   TypedPointer c = {};
   ConstTypedPointer with = {};
   TypedPointer beside = {};
+  /// Not null: this is added to C, (m, n), on a GPU; of none and bias alone, and no batch.
+  ConstTypedPointer plus = {};
 
   // From a row to the next, of A and B as they are in memory; 0: they lie on end.
   std::size_t a_row = 0;

@@ -117,10 +117,11 @@ struct TextKernels {
   /// become mean and 1 / sqrt(variance + epsilon).
   void (*norm)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* gain,
                const float* shift, TypedPointer y, float* moments);
-  /// dy becomes dx; dgain and dshift are written over, or added to with `accumulate`.
+  /// dy becomes dx, or where `onto` is not null, dx is added to that, and dy becomes anything;
+  /// dgain and dshift are written over, or added to with `accumulate`.
   void (*norm_backward)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* moments,
-                        const float* gain, bool accumulate, TypedPointer dy, float* dgain,
-                        float* dshift);
+                        const float* gain, bool accumulate, TypedPointer dy, TypedPointer onto,
+                        float* dgain, float* dshift);
 
   /// Of n values that gelu was of (Matmul::Epilogue::gelu_bias): dy becomes dx.
   void (*gelu_backward)(Stream&, std::size_t n, ConstTypedPointer x, TypedPointer dy);

@@ -105,7 +105,8 @@ template <bool TurnedA, bool TurnedB>
 int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
   return by_type(s.c.type, [&](auto value) {
     using Value = decltype(value);
-    const Store<Value> store{s.c.as<Value>(), s.accumulate, Ending<Value>::of(s), s.c_row};
+    const Store<Value> store{s.c.as<Value>(), s.accumulate, Ending<Value>::of(s), s.c_row,
+                             s.plus.as<Value>()};
     if (s.a.type == DType::f32 && s.b.type == DType::f32) {
       return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{s.a.as<float>(), s.a_row},
                          Strided<TurnedB>{s.b.as<float>(), s.b_row}, store);

@@ -289,7 +289,8 @@ struct Store {
   Value* c;
   bool accumulate = false;
   Ending<Value> ending = {};
-  std::size_t row_size = 0; ///< From a row of C to the next; 0: n.
+  std::size_t row_size = 0;    ///< From a row of C to the next; 0: n.
+  const Value* plus = nullptr; ///< Added to it.
 
   __device__ void operator()(const Tile& sum, const TilePlace& place, const Extent& size) const {
     Value* const to = c + blockIdx.z * size.m * size.n;
@@ -303,7 +304,8 @@ struct Store {
           continue;
         }
         const std::size_t at = at_row * (row_size == 0 ? size.n : row_size) + at_column;
-        const float value = ending(sum[r][own], at, at_column);
+        const float value =
+            ending(sum[r][own], at, at_column) + (plus != nullptr ? float{plus[at]} : 0.0F);
         to[at] = accumulate ? to[at] + value : value;
       }
     }
