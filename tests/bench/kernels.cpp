@@ -92,8 +92,9 @@ void flat(trainer::Device& device, Measured& measured) {
   const trainer::NormShape shape{k_values / k_width, k_width, 1e-5F};
   const Buffer moments = device.allocate(2 * shape.rows, DType::f32);
   rate("norm", 8, [&] { kernels.text->norm(stream, shape, g, m, v, p, moments.data()); });
-  rate("norm_backward", 12,
-       [&] { kernels.text->norm_backward(stream, shape, g, moments.data(), m, false, p, m, v); });
+  rate("norm_backward", 12, [&] {
+    kernels.text->norm_backward(stream, shape, g, moments.data(), m, false, p, {}, m, v);
+  });
   rate("gelu_backward", 12, [&] { kernels.text->gelu_backward(stream, k_values, g, p); });
 }
 
@@ -147,7 +148,7 @@ void text(trainer::Device& device, Measured& measured) {
   });
   rate("norm_backward 8192 x 768", 3 * tokens, [&] {
     kernels.norm_backward(stream, norm, words.data(), moments.data(), positions.data(), false,
-                          x.data(), changes.data(), changes.data() + shape.width);
+                          x.data(), {}, changes.data(), changes.data() + shape.width);
   });
   // A product of next to no work, beside the sums of its 8192 × 3072 and 64 × 128 values.
   for (const auto& [rows, columns] : {std::pair{8192, 3072}, std::pair{64, 128}}) {
@@ -209,18 +210,17 @@ void attention(trainer::Device& device, Measured& measured, const std::string& t
   for (const auto& s :
        {AttentionShape{32, 128, 12, 64, false}, AttentionShape{8, 1024, 12, 64, true}}) {
     const std::size_t values = s.rows * s.length * s.width();
-    const std::size_t squares = s.lines() * s.length;
     std::vector<Buffer> memory;
     for (int i = 0; i < 8; ++i) {
       memory.push_back(device.allocate(values, device.activation_type()));
     }
-    const Buffer p = device.allocate(squares, DType::f32);
-    const Buffer room = device.allocate(squares, DType::f32);
     const Buffer lengths = device.allocate(s.rows, DType::f32);
     const std::vector<std::int32_t> all(s.rows, static_cast<std::int32_t>(s.length));
     device.stream().copy(all.data(), lengths.memory(), lengths.bytes());
     const auto at = [&](int i) -> trainer::TypedPointer { return memory[i]; };
     const trainer::TextKernels& text = *device.kernels().text;
+    const Buffer p = device.allocate(text.attention_room(device.stream(), s), DType::f32);
+    const Buffer room = device.allocate(p.size(), DType::f32);
     const std::string name =
         fmt::format("{}attention {} x {} x {} x {}", type, s.rows, s.length, s.heads, s.depth);
     measured.print(name, "ms", 1e3 * measured.seconds([&] {

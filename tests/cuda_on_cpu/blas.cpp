@@ -108,7 +108,7 @@ void compute(const MatmulShape& s, const MatmulMemory& memory, std::size_t numbe
       } else if (s.epilogue == Epilogue::dgelu_tanh) {
         sum *= gelu_tanh_slope(value_of(s.type, memory.with, at));
       }
-      sum += s.accumulate ? value_of(s.type, memory.c, at) : 0;
+      sum += s.accumulate ? value_of(s.type, memory.added, at) : 0;
       put_value(s.type, memory.c, at, sum);
     }
     if (s.epilogue == Epilogue::bias_gradient) {
@@ -126,6 +126,7 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& memory) 
   check_memory(gpu, memory.a, shape.a_alignment);
   check_memory(gpu, memory.b, shape.b_alignment);
   check_memory(gpu, memory.c, shape.c_alignment);
+  check_memory(gpu, memory.added, shape.c_alignment);
   if (stream->gpu != gpu || !is_on_gpu(gpu, stream->workspace)) {
     fail("a product on another GPU's stream");
   }

@@ -253,10 +253,9 @@ namespace trainer {
 template <typename... Parameters, typename... Arguments>
 int launch(void (*kernel)(Parameters...), dim3 grid, dim3 size, std::size_t shared,
            const CudaStreamHandle* stream, Arguments... arguments) {
-  constexpr std::size_t k_most_shared = 48 * 1024;
   constexpr unsigned k_most_threads = 1024;
   constexpr unsigned k_most_rows = 65535; // Of a grid's y and z.
-  if (shared > k_most_shared || size.x * size.y * size.z > k_most_threads ||
+  if (shared > stream->most_shared || size.x * size.y * size.z > k_most_threads ||
       grid.x * grid.y * grid.z == 0 || grid.y > k_most_rows || grid.z > k_most_rows) {
     return 1;
   }

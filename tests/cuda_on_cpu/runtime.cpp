@@ -134,8 +134,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int /*device*/) {
-  *value = 1'000'000; // kHz
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
+  constexpr int k_kilohertz = 1'000'000;
+  constexpr int k_most_shared = 227 << 10; // As an H100's.
+  *value = attribute == cudaDevAttrClockRate ? k_kilohertz : k_most_shared;
   return cudaSuccess;
 }
 

@@ -10,8 +10,8 @@
 namespace trainer {
 
 /// C (m, n) = A (m, k) · B (k, n), all row-major; none of m, n and k is 0. What is (m, n) beside C
-/// has its rows where C has them, and C's type; a bias and its gradient are of float32. Sums are in
-/// float32 whatever the types.
+/// has its rows where C has them, and C's type; a bias' gradient is of float32, and so is a bias,
+/// or of bf16 as B is. Sums are in float32 whatever the types.
 struct Matmul {
   /// What follows it, before C is written. `with` is read, `beside` written.
   enum class Epilogue : int {
@@ -41,12 +41,15 @@ struct Matmul {
   TypedPointer c = {};
   ConstTypedPointer with = {};
   TypedPointer beside = {};
+  /// Not null: this is added to C, (m, n), on a GPU; of none and bias alone, and no batch.
+  ConstTypedPointer plus = {};
 
   // From a row to the next, of A and B as they are in memory; 0: they lie on end.
   std::size_t a_row = 0;
   std::size_t b_row = 0;
   std::size_t c_row = 0;
-  /// Not 0: B may be taken to have so many rows in memory, zeros behind its own. Then A has zeros
+  /// Not 0: B may be taken to have so many rows in memory, zeros behind its own, and of bf16 has
+  /// them there. Then A has zeros
   /// behind its own columns, or with B turned C has room behind its own, which becomes anything.
   std::size_t b_rows = 0;
   // So many products, whose A, B and C are so far apart; of several none has an epilogue.
@@ -81,7 +84,7 @@ struct DenseShape {
   std::size_t inputs;
   std::size_t outputs;
 
-  constexpr Matmul forward(ConstTypedPointer x, const float* weight, const float* bias,
+  constexpr Matmul forward(ConstTypedPointer x, ConstTypedPointer weight, ConstTypedPointer bias,
                            TypedPointer y, Matmul::Epilogue epilogue = Matmul::Epilogue::bias,
                            TypedPointer beside = {}) const {
     return {.m = rows,
@@ -112,7 +115,7 @@ struct DenseShape {
             .beside = dbias};
   }
   /// dx = dy · weight, or +=.
-  constexpr Matmul backward_input(ConstTypedPointer dy, const float* weight, bool accumulate,
+  constexpr Matmul backward_input(ConstTypedPointer dy, ConstTypedPointer weight, bool accumulate,
                                   TypedPointer dx) const {
     return {.m = rows,
             .n = inputs,
@@ -124,7 +127,7 @@ struct DenseShape {
             .c = dx};
   }
   /// Of what was before an activation: `epilogue` is its gradient, of u (B, I).
-  constexpr Matmul backward_input(ConstTypedPointer dy, const float* weight,
+  constexpr Matmul backward_input(ConstTypedPointer dy, ConstTypedPointer weight,
                                   Matmul::Epilogue epilogue, ConstTypedPointer u,
                                   TypedPointer dx) const {
     Matmul product = backward_input(dy, weight, false, dx);

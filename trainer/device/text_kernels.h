@@ -117,10 +117,11 @@ struct TextKernels {
   /// become mean and 1 / sqrt(variance + epsilon).
   void (*norm)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* gain,
                const float* shift, TypedPointer y, float* moments);
-  /// dy becomes dx; dgain and dshift are written over, or added to with `accumulate`.
+  /// dy becomes dx, or where `onto` is not null, dx is added to that, and dy becomes anything;
+  /// dgain and dshift are written over, or added to with `accumulate`.
   void (*norm_backward)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* moments,
-                        const float* gain, bool accumulate, TypedPointer dy, float* dgain,
-                        float* dshift);
+                        const float* gain, bool accumulate, TypedPointer dy, TypedPointer onto,
+                        float* dgain, float* dshift);
 
   /// Of n values that gelu was of (Matmul::Epilogue::gelu_bias): dy becomes dx.
   void (*gelu_backward)(Stream&, std::size_t n, ConstTypedPointer x, TypedPointer dy);
@@ -128,15 +129,17 @@ struct TextKernels {
   /// context (N, H) = dropped p · values, p = softmax(queries · keysᵀ / √D) of each head over the
   /// first `lengths` (B) tokens of the row, at least one, and with `is_causal` over those up to its
   /// own; of the others 0. `p` (B, A, T, T) is kept for backward: before it is dropped, or what a
-  /// device needs to make it again.
+  /// device needs to make it again, attention_room() floats.
   void (*attention)(Stream&, const AttentionShape& shape, const std::int32_t* lengths,
                     const Dropped& dropped, const Heads<ConstTypedPointer>& of, float* p,
                     TypedPointer context);
-  /// From dcontext (N, H), of the same; in `room` (B, A, T, T) it is done.
+  /// From dcontext (N, H), of the same; in `room`, as large as `p`, it is done.
   void (*attention_backward)(Stream&, const AttentionShape& shape, const std::int32_t* lengths,
                              const Dropped& dropped, const Heads<ConstTypedPointer>& of,
                              const float* p, ConstTypedPointer context, ConstTypedPointer dcontext,
                              float* room, const Heads<TypedPointer>& changes);
+  /// Of what the stream's device multiplies in now.
+  std::size_t (*attention_room)(const Stream&, const AttentionShape& shape);
 
   /// to (M, H) = the rows of x (N, H) that the slots are of; 0 where a slot has none.
   void (*gather_masked)(Stream&, const MaskedShape& shape, const std::int32_t* masked,

@@ -32,6 +32,9 @@ class Model {
   /// Additions and multiplications that a sample takes, forward and backward; 0: not known.
   virtual double flops() const { return 0; }
 
+  /// Whether it multiplies by UnitMemory::rounded where there is one.
+  virtual bool takes_rounded() const { return false; }
+
   /// Parameters to begin with, a function of the seed alone, into an arena of the host's that
   /// holds zeros.
   virtual void initialize(std::uint64_t seed, std::span<float> arena) const = 0;

@@ -105,6 +105,8 @@ class Transformer final : public LanguageModel {
                        options_.vocabulary);
   }
 
+  bool takes_rounded() const override { return true; }
+
   void initialize(std::uint64_t seed, std::span<float> arena) const override {
     draw_weights(seed, tensors_, plan_.deviation_of, arena);
     embedding_->initialize(arena);

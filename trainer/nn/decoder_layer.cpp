@@ -29,19 +29,16 @@ class DecoderLayer final : public TransformerLayer {
     Stream& stream = context_->stream;
     const LayerRoom& room = *room_;
     const std::size_t n = pass.tokens();
-    const std::size_t wide = n * shape_.width;
     draw(pass);
 
     norm1_.forward(memory, n, x, room.wide, room.moments1.data());
     heads_.forward(memory, n, room.wide, room.heads);
     text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(), heads(room.heads),
                    room.probabilities.data(), room.context);
-    mix_.forward(memory, n, room.context, room.sum1);
-    text.drop_and_add(stream, wide, drop1_.drawn(), x, room.sum1);
+    mix_.forward_onto(memory, n, room.context, drop1_.drawn(), x, room.sum1);
     norm2_.forward(memory, n, room.sum1, room.a, room.moments2.data());
     in_.forward_gelu(memory, n, room.a, room.u, room.g, Epilogue::gelu_tanh_bias);
-    out_.forward(memory, n, room.g, y_);
-    text.drop_and_add(stream, wide, drop2_.drawn(), room.sum1, y_);
+    out_.forward_onto(memory, n, room.g, drop2_.drawn(), room.sum1, y_);
     return y_;
   }
 
@@ -63,8 +60,7 @@ class DecoderLayer final : public TransformerLayer {
     in_.backward_weight(memory, n, room.a, inner, more);
     finish(in_.last(), owner);
     in_.backward_input(memory, n, inner, false, branch);
-    norm2_.backward(memory, n, room.sum1, room.moments2.data(), more, branch);
-    text.drop_and_add(stream, wide, {}, branch, change);
+    norm2_.backward(memory, n, room.sum1, room.moments2.data(), more, branch, change);
 
     dy = dropped(drop1_, wide, change, scratch.wide);
     mix_.backward_weight(memory, n, room.context, dy, more);
@@ -76,8 +72,7 @@ class DecoderLayer final : public TransformerLayer {
     heads_.backward_weight(memory, n, room.wide, scratch.heads, more);
     heads_.backward_input(memory, n, scratch.heads, false, branch);
     finish(heads_.last(), owner);
-    norm1_.backward(memory, n, x, room.moments1.data(), more, branch);
-    text.drop_and_add(stream, wide, {}, branch, change);
+    norm1_.backward(memory, n, x, room.moments1.data(), more, branch, change);
     finish(norm1_.last(), owner);
   }
 

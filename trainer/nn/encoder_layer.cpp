@@ -31,7 +31,6 @@ class EncoderLayer final : public TransformerLayer {
     Stream& stream = context_->stream;
     const LayerRoom& room = *room_;
     const std::size_t n = pass.tokens();
-    const std::size_t wide = n * shape_.width;
     draw(pass);
 
     const Heads<TypedPointer> of = heads(room.heads);
@@ -40,12 +39,10 @@ class EncoderLayer final : public TransformerLayer {
     value_.forward(memory, n, x, of.value, of.stride);
     text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(), of,
                    room.probabilities.data(), room.context);
-    mix_.forward(memory, n, room.context, room.sum1);
-    text.drop_and_add(stream, wide, drop1_.drawn(), x, room.sum1);
+    mix_.forward_onto(memory, n, room.context, drop1_.drawn(), x, room.sum1);
     norm1_.forward(memory, n, room.sum1, room.a, room.moments1.data());
     in_.forward_gelu(memory, n, room.a, room.u, room.g);
-    out_.forward(memory, n, room.g, room.wide);
-    text.drop_and_add(stream, wide, drop2_.drawn(), room.a, room.wide);
+    out_.forward_onto(memory, n, room.g, drop2_.drawn(), room.a, room.wide);
     norm2_.forward(memory, n, room.wide, y_, room.moments2.data());
     return y_;
   }

@@ -67,9 +67,9 @@ class MaskedHead {
       dense_->forward_gelu(memory, slots, picked_, u_, g_);
     }
     norm_.forward(memory, slots, of_norm(), h_, moments_.data());
-    Matmul product =
-        decoder(slots).forward(h_, words.weights, bias_ ? memory.weights + *bias_ : nullptr,
-                               logits_, bias_ ? Matmul::Epilogue::bias : Matmul::Epilogue::none);
+    Matmul product = decoder(slots).forward(
+        h_, words.factor(0), bias_ ? memory.factor(*bias_) : ConstTypedPointer(), logits_,
+        bias_ ? Matmul::Epilogue::bias : Matmul::Epilogue::none);
     product.c_row = product.b_rows = logits_row();
     context_->multiply(product);
     return logits_;
@@ -102,7 +102,7 @@ class MaskedHead {
     }
     Matmul of_words = decoder(slots).backward_weight(h_, logits_, more, words.gradients,
                                                      bias_ ? memory.gradients + *bias_ : nullptr);
-    Matmul of_h = decoder(slots).backward_input(logits_, words.weights, false, change_);
+    Matmul of_h = decoder(slots).backward_input(logits_, words.factor(0), false, change_);
     of_words.a_row = of_h.a_row = of_h.b_rows = logits_row();
     context_->multiply(of_words);
     context_->multiply(of_h);

@@ -17,16 +17,26 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/device/typed_pointer.h"
+
 namespace trainer {
 
 /// Of a unit, from its first value on, in the device's memory.
 struct UnitMemory {
   const float* weights = nullptr;
   float* gradients = nullptr; ///< Null of an owner for evaluate() alone.
+  /// The weights in what the device multiplies in; null: it rounds them as it multiplies.
+  const Bf16Value* rounded = nullptr;
 
   /// From value `offset` on.
   UnitMemory from(std::size_t offset) const {
-    return {weights + offset, gradients == nullptr ? nullptr : gradients + offset};
+    return {weights + offset, gradients == nullptr ? nullptr : gradients + offset,
+            rounded == nullptr ? nullptr : rounded + offset};
+  }
+  /// The matrix or the bias of a product, which begins at value `offset`.
+  ConstTypedPointer factor(std::size_t offset) const {
+    return rounded == nullptr ? ConstTypedPointer(weights + offset)
+                              : ConstTypedPointer(rounded + offset, DType::bf16);
   }
 };
 

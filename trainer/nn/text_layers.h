@@ -53,15 +53,26 @@ class Linear {
   /// `y_row`, and `dy_row` below: from a row to the next; 0: O.
   void forward(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x, TypedPointer y,
                std::size_t y_row = 0) const {
-    Matmul product = shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y);
+    Matmul product = shape(rows).forward(x, memory.factor(weight_), memory.factor(bias_), y);
     product.c_row = y_row;
     context_->multiply(product);
+  }
+  /// Dropped, and added to `residual` (N, O).
+  void forward_onto(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
+                    const Dropped& dropped, ConstTypedPointer residual, TypedPointer y) const {
+    Matmul product = shape(rows).forward(x, memory.factor(weight_), memory.factor(bias_), y);
+    const bool adds = dropped.keep == nullptr && !context_->device.is_host();
+    product.plus = adds ? residual : ConstTypedPointer();
+    context_->multiply(product);
+    if (!adds) {
+      context_->text.drop_and_add(context_->stream, rows * outputs_, dropped, residual, y);
+    }
   }
   /// y = gelu(u), and u; `gelu`: which.
   void forward_gelu(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x, TypedPointer u,
                     TypedPointer y, Epilogue gelu = Epilogue::gelu_bias) const {
     context_->multiply(
-        shape(rows).forward(x, memory.weights + weight_, memory.weights + bias_, y, gelu, u));
+        shape(rows).forward(x, memory.factor(weight_), memory.factor(bias_), y, gelu, u));
   }
   void backward_weight(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
                        ConstTypedPointer dy, bool accumulate, std::size_t dy_row = 0) const {
@@ -72,14 +83,14 @@ class Linear {
   }
   void backward_input(const UnitMemory& memory, std::size_t rows, ConstTypedPointer dy,
                       bool accumulate, TypedPointer dx, std::size_t dy_row = 0) const {
-    Matmul product = shape(rows).backward_input(dy, memory.weights + weight_, accumulate, dx);
+    Matmul product = shape(rows).backward_input(dy, memory.factor(weight_), accumulate, dx);
     product.a_row = dy_row;
     context_->multiply(product);
   }
   /// Of what x = gelu(u) was of.
   void backward_gelu(const UnitMemory& memory, std::size_t rows, ConstTypedPointer dy,
                      ConstTypedPointer u, TypedPointer du, Epilogue gelu = Epilogue::dgelu) const {
-    context_->multiply(shape(rows).backward_input(dy, memory.weights + weight_, gelu, u, du));
+    context_->multiply(shape(rows).backward_input(dy, memory.factor(weight_), gelu, u, du));
   }
 
  private:
@@ -112,12 +123,13 @@ class LayerNorm {
     context_->text.norm(context_->stream, {rows, width_, epsilon_}, x, memory.weights + gain_,
                         memory.weights + shift_, y, moments);
   }
-  /// dy becomes dx.
+  /// dy becomes dx; or where `onto` is not null, dx is added to that, and dy is used up.
   void backward(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
-                const float* moments, bool accumulate, TypedPointer dy) const {
+                const float* moments, bool accumulate, TypedPointer dy,
+                TypedPointer onto = {}) const {
     context_->text.norm_backward(context_->stream, {rows, width_, epsilon_}, x, moments,
-                                 memory.weights + gain_, accumulate, dy, memory.gradients + gain_,
-                                 memory.gradients + shift_);
+                                 memory.weights + gain_, accumulate, dy, onto,
+                                 memory.gradients + gain_, memory.gradients + shift_);
   }
 
  private:

@@ -9,6 +9,12 @@ Buffer floats(const LayerContext& model, std::size_t count) {
   return model.device.allocate(count, DType::f32);
 }
 
+Buffer attention_room(const LayerContext& model, const LayerShape& shape, std::size_t rows,
+                      std::size_t length) {
+  return floats(model, model.text.attention_room(
+                           model.stream, {rows, length, shape.heads, shape.width / shape.heads}));
+}
+
 } // namespace
 
 LayerScratch::LayerScratch(const LayerContext& model, const LayerShape& shape, std::size_t rows,
@@ -17,12 +23,12 @@ LayerScratch::LayerScratch(const LayerContext& model, const LayerShape& shape, s
       wide2(model.activations(rows * length * shape.width)),
       inner(model.activations(rows * length * shape.inner)),
       heads(model.activations(rows * length * 3 * shape.width)),
-      squares(floats(model, rows * shape.heads * length * length)) {}
+      squares(attention_room(model, shape, rows, length)) {}
 
 LayerRoom::LayerRoom(const LayerContext& model, const LayerShape& shape, std::size_t rows,
                      std::size_t length)
     : heads(model.activations(rows * length * 3 * shape.width)),
-      probabilities(floats(model, rows * shape.heads * length * length)),
+      probabilities(attention_room(model, shape, rows, length)),
       context(model.activations(rows * length * shape.width)),
       sum1(model.activations(rows * length * shape.width)),
       moments1(floats(model, rows * length * 2)), a(model.activations(rows * length * shape.width)),

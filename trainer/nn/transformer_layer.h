@@ -3,7 +3,7 @@
 // decoder's (GPT-2).
 //
 // Letters: N tokens of a pass, B rows of T, H wide in A heads, F within. A pass keeps
-// N·(10·H + 2·F) activations and B·A·T² floats of a layer for backward.
+// N·(10·H + 2·F) activations of a layer for backward, and what attention keeps (attention_room()).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct LayerScratch {
   Buffer wide2{0};   ///< (N, H)
   Buffer inner{0};   ///< (N, F)
   Buffer heads{0};   ///< (N, 3·H), as of a room
-  Buffer squares{0}; ///< (B, A, T, T), of float32
+  Buffer squares{0}; ///< Attention's room, of float32
 };
 
 /// What backward reads again of forward. Layers whose forward is done again before their backward
@@ -35,7 +35,7 @@ struct LayerRoom {
             std::size_t length);
 
   Buffer heads;         ///< (N, 3·H): a token's queries, its keys and its values
-  Buffer probabilities; ///< (B, A, T, T), of float32
+  Buffer probabilities; ///< Attention's, of float32, or what it makes them of again
   Buffer context;       ///< (N, H)
   Buffer sum1;          ///< (N, H): attention's, with its residual,
   Buffer moments1;      ///< (N, 2): means and deviations of what norm1 was of,

@@ -36,8 +36,9 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
       gradient_memory(sharding.stage >= 2 && device.is_host()
                           ? device.allocate_paged(parameters.size())
                           : Buffer(0)),
-      rounded(0), optimizer(optimizer_options, parameters, {}, device, &model->tensors(),
-                            own_ranges(*model, sharding, communicator), offload.optimizer) {
+      rounded(0), factors(0),
+      optimizer(optimizer_options, parameters, {}, device, &model->tensors(),
+                own_ranges(*model, sharding, communicator), offload.optimizer) {
   if (is_in_file) {
     for (const ArenaRange& own : own_ranges(*model, sharding, communicator)) {
       device.move_to_file(parameters.subspan(own.first, own.size()), offload.parameters);
@@ -63,7 +64,8 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
 
 Replica::Replica(const ModelOptions& model_options, Device& device_)
     : device(device_), model(make_model(model_options, device)), is_in_file(false), memory(0),
-      gradient_memory(0), rounded(0), optimizer({}, {}, {}, device, nullptr, {ArenaRange{}}) {}
+      gradient_memory(0), rounded(0), factors(0),
+      optimizer({}, {}, {}, device, nullptr, {ArenaRange{}}) {}
 
 void Replica::place(std::span<float> parameters_, std::span<float> gradients_) {
   if (!device.is_host()) {
@@ -80,6 +82,12 @@ void Replica::compute_in(Precision precision_) {
     return;
   }
   device.multiply_in(precision == Precision::bf16 ? DType::bf16 : DType::f16);
+  if (device.activation_type() == DType::bf16 && model->takes_rounded() && sharding.stage < 3) {
+    const Tensor& last = model->tensors().tensors().back(); // The words, filled up (b_rows).
+    constexpr std::size_t k_most_rows_behind = 8;
+    factors = device.allocate(
+        parameters.size() + k_most_rows_behind * last.count() / last.shape.front(), DType::bf16);
+  }
   if (!rounds()) {
     return;
   }
@@ -94,8 +102,12 @@ void Replica::initialize(std::uint64_t seed) const {
 }
 
 std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) const {
-  const Arenas arenas{parameters, gradients, rounds() ? precision : Precision::fp32,
-                      rounded.span()};
+  const Arenas arenas{parameters,
+                      gradients,
+                      rounds() ? precision : Precision::fp32,
+                      rounded.span(),
+                      factors.size() > 0 ? static_cast<Bf16Value*>(factors.memory()) : nullptr,
+                      &device};
   if (sharding.stage < 3) {
     return std::make_unique<Replicated>(model->units(), arenas);
   }

@@ -96,6 +96,7 @@ struct Replica {
                                ///< gradients where these are registered too.
   Precision precision = Precision::fp32;
   Buffer rounded; ///< As Arenas has it.
+  Buffer factors; ///< Likewise.
   Optimizer optimizer;
 
  private:

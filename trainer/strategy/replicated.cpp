@@ -9,13 +9,23 @@ std::span<float> Replicated::rounded(std::size_t unit) const {
   return arenas_.rounded.subspan(units_[unit].first, units_[unit].size());
 }
 
+// Not in need(), which a graph of a pass leaves out.
+void Replicated::begin_pass() {
+  if (arenas_.factors != nullptr && !has_factors_) {
+    arenas_.device->kernels().narrow(arenas_.device->stream(), arenas_.parameters.size(),
+                                     DType::bf16, arenas_.parameters.data(), arenas_.factors);
+    has_factors_ = true;
+  }
+}
+
 UnitMemory Replicated::need(std::size_t unit) {
   const std::span<float> parameters =
       arenas_.parameters.subspan(units_[unit].first, units_[unit].size());
   float* const gradients =
       arenas_.gradients.empty() ? nullptr : arenas_.gradients.data() + units_[unit].first;
   if (arenas_.precision == Precision::fp32) {
-    return {parameters.data(), gradients};
+    return {parameters.data(), gradients,
+            has_factors_ ? arenas_.factors + units_[unit].first : nullptr};
   }
   if (!is_rounded_[unit]) {
     round_to(arenas_.precision, parameters, rounded(unit));

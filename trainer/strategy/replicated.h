@@ -1,10 +1,12 @@
 // The owner (nn/parameter_owner.h) of parameters of a rank that holds all of them. If the model
-// computes in 16 bits, each unit is rounded when it is first needed after a change.
+// computes in 16 bits, each unit is rounded when it is first needed after a change; on a GPU that
+// multiplies in bf16 all of them are, when a pass begins after a change.
 #pragma once
 
 #include <span>
 #include <vector>
 
+#include "trainer/device/device.h"
 #include "trainer/nn/parameter_owner.h"
 #include "trainer/nn/tensor_table.h"
 #include "trainer/optim/precision.h"
@@ -17,6 +19,9 @@ struct Arenas {
   std::span<float> gradients = {}; ///< Empty if only evaluate() is called.
   Precision precision = Precision::fp32;
   std::span<float> rounded = {}; ///< The 16-bit copy that the model computes with; not of fp32.
+  /// UnitMemory::rounded of all parameters, in this device's memory; null: no such copy.
+  Bf16Value* factors = nullptr;
+  Device* device = nullptr;
 };
 
 class Replicated : public ParameterOwner {
@@ -24,11 +29,15 @@ class Replicated : public ParameterOwner {
   /// `units`: the model's, which outlive the owner.
   Replicated(const std::vector<ArenaRange>& units, const Arenas& arenas);
 
+  void begin_pass() override;
   UnitMemory need(std::size_t unit) override;
   void done(std::size_t /*unit*/) override {}
 
   /// Call after the parameters have changed.
-  virtual void change() { is_rounded_.assign(units_.size(), false); }
+  virtual void change() {
+    is_rounded_.assign(units_.size(), false);
+    has_factors_ = false;
+  }
 
  protected:
   std::span<float> rounded(std::size_t unit) const;
@@ -36,6 +45,7 @@ class Replicated : public ParameterOwner {
   const std::vector<ArenaRange>& units_;
   Arenas arenas_;
   std::vector<bool> is_rounded_; ///< Per unit: the rounded copy is up to date.
+  bool has_factors_ = false;     ///< Likewise `factors`, of all units.
 };
 
 } // namespace trainer

@@ -1,6 +1,6 @@
 // Products on a GPU, their source run on the CPU, by the plug-in's own kernels and by cuBLASLt.
 #include "tests/cuda_on_cpu/runtime.h"
-#include "tests/unit/cuda/gpu.h"
+#include "tests/unit/cuda/alike.h"
 #include "tests/unit/trainer/device/matmul_oracle.h"
 
 #include <array>
@@ -111,6 +111,57 @@ TEST_CASE("what is rounded for a product is rounded again once it has changed") 
     before = a.read();
     gpu->stream().copy(before.data(), a.data(), k_all * sizeof(float)); // and by a copy.
   }
+}
+
+TEST_CASE("a product is added to what lies elsewhere, with a bias of either type and without") {
+  constexpr std::size_t m = 19;
+  constexpr std::size_t n = 24;
+  constexpr std::size_t k = 16;
+  const auto check = [&](DType type, Matmul::Epilogue epilogue, DType bias_type) {
+    const auto gpu = make_gpu();
+    gpu->multiply_in(type);
+    const Values a = rounded(numbers(m * k, 1));
+    const Values b = rounded(numbers(k * n, 2));
+    const Values plus = rounded(numbers(m * n, 3));
+    const Values bias = rounded(numbers(n, 4));
+    Activations on_a(*gpu, a);
+    Activations on_b(*gpu, b);
+    Activations on_plus(*gpu, plus);
+    Activations on_c(*gpu, Values(m * n, NAN));
+    On<float> floats(*gpu, bias);
+    Activations halves(*gpu, bias);
+    gpu->kernels().matmul(
+        gpu->stream(),
+        {.m = m,
+         .n = n,
+         .k = k,
+         .is_rounded = true,
+         .epilogue = epilogue,
+         .a = on_a.pointer(),
+         .b = on_b.pointer(),
+         .c = on_c.pointer(),
+         .with = bias_type == DType::f32 ? TypedPointer(floats.data()) : halves.pointer(),
+         .plus = on_plus.pointer()});
+    const Values found = on_c.read();
+    for (std::size_t i = 0; i < m * n; ++i) {
+      double exact = double{plus[i]} + (epilogue == Matmul::Epilogue::bias ? bias[i % n] : 0);
+      for (std::size_t step = 0; step < k; ++step) {
+        exact += double{a[i / n * k + step]} * double{b[step * n + i % n]};
+      }
+      CHECK(found[i] == doctest::Approx(exact).epsilon(1e-2).scale(3));
+    }
+    CHECK(on_plus.read() == plus);
+  };
+  const auto check_all = [&] {
+    for (const auto epilogue : {Matmul::Epilogue::none, Matmul::Epilogue::bias}) {
+      check(DType::f32, epilogue, DType::f32);
+      check(DType::bf16, epilogue, DType::f32);
+      check(DType::bf16, epilogue, DType::bf16);
+    }
+  };
+  check_all();
+  const WithBlas with_blas;
+  check_all();
 }
 
 #ifndef DTRAIN_ON_GPU

@@ -67,7 +67,6 @@ void check_halves(const std::vector<Values>& activations, const std::vector<Valu
 /// Forward and backward, with dropout and without, of float32 and of bf16.
 void check_attention(const AttentionShape& s, DType type, double tolerance) {
   const std::size_t n = s.rows * s.length * s.width();
-  const std::size_t squares = s.lines() * s.length;
   Ids lengths(s.rows, static_cast<std::int32_t>(s.length));
   lengths.back() = static_cast<std::int32_t>(s.length / 2); // Of one token: none.
   for (const bool drops : {false, true}) {
@@ -81,8 +80,8 @@ void check_attention(const AttentionShape& s, DType type, double tolerance) {
       const TextKernels& text = *device.kernels().text;
       On<std::int32_t> on_lengths(device, lengths);
       On<std::uint16_t> keep(device, bits(s.lines() * s.words_a_line()));
-      On<float> p(device, Values(squares, NAN));
-      On<float> room(device, Values(squares, NAN));
+      On<float> p(device, Values(text.attention_room(device.stream(), s), NAN));
+      On<float> room(device, Values(text.attention_room(device.stream(), s), NAN));
       const Dropped dropped = drops ? Dropped{keep.data(), 1.25F} : Dropped{};
       text.attention(device.stream(), s, on_lengths.data(), dropped, {at[0], at[1], at[2]},
                      p.data(), at[3]);
@@ -166,12 +165,13 @@ TEST_CASE("text is embedded on a GPU as on the CPU, and its gradients added to t
 }
 
 TEST_CASE("rows are normalised on a GPU as on the CPU, and so are gradients") {
-  // More rows than blocks take at once, rows of one and of two fours a thread and of more, and
-  // such as do not begin at fours.
+  // More rows than blocks take at once; rows that a warp keeps, a block does, and nobody; and such
+  // as do not begin where 16 bytes do.
   for (const NormShape& s :
        {NormShape{1, 16, 1e-12F}, NormShape{9, 48, 1e-5F}, NormShape{70, 272, 1e-12F},
-        NormShape{2100, 16, 1e-12F}, NormShape{20, 1040, 1e-5F}, NormShape{3, 2304, 1e-5F},
-        NormShape{3, 4112, 1e-5F}, NormShape{300, 48, 1e-5F}}) {
+        NormShape{2200, 16, 1e-12F}, NormShape{20, 768, 1e-5F}, NormShape{9, 1008, 1e-5F},
+        NormShape{20, 1040, 1e-5F}, NormShape{3, 2304, 1e-5F}, NormShape{3, 4112, 1e-5F},
+        NormShape{300, 48, 1e-5F}}) {
     const std::size_t begin = s.rows == 300 ? 1 : 0;
     CAPTURE(s.rows);
     CAPTURE(s.width);
@@ -180,13 +180,13 @@ TEST_CASE("rows are normalised on a GPU as on the CPU, and so are gradients") {
       const float before = accumulate ? 0.25F : NAN;
       check_alike({numbers(begin + n, 1), numbers(s.width, 2), numbers(s.width, 3), Values(n, NAN),
                    Values(2 * s.rows, NAN), numbers(n, 4), Values(s.width, before),
-                   Values(s.width, before)},
+                   Values(s.width, before), numbers(n, 5)},
                   4e-5, [&](Device& device, Floats at) {
                     at[0] += begin;
                     const TextKernels& text = *device.kernels().text;
                     text.norm(device.stream(), s, at[0], at[1], at[2], at[3], at[4]);
                     text.norm_backward(device.stream(), s, at[0], at[4], at[1], accumulate, at[5],
-                                       at[6], at[7]);
+                                       accumulate ? at[8] : nullptr, at[6], at[7]);
                   });
     }
   }
@@ -202,7 +202,7 @@ TEST_CASE("gradients of a norm on a GPU are the same bits each time") {
   const auto run = [&] {
     return on_device(gpu, arrays, [&](Device& device, const Floats& at) {
       device.kernels().text->norm_backward(device.stream(), s, at[0], at[1], at[2], false, at[3],
-                                           at[4], at[5]);
+                                           {}, at[4], at[5]);
     });
   };
   CHECK(run() == run());
@@ -271,22 +271,25 @@ TEST_CASE("what a GPU makes of activations of bf16 is what the CPU makes of floa
                                        at[5]);
                  });
   }
-  for (const NormShape& s : {NormShape{9, 48, 1e-5F}, NormShape{20, 1040, 1e-5F},
-                             NormShape{2100, 16, 1e-5F}, NormShape{3, 4112, 1e-5F}}) {
+  for (const NormShape& s :
+       {NormShape{9, 48, 1e-5F}, NormShape{20, 1040, 1e-5F}, NormShape{2200, 16, 1e-5F},
+        NormShape{20, 768, 1e-5F}, NormShape{3, 4112, 1e-5F}}) {
     CAPTURE(s.width);
     const std::size_t n = s.rows * s.width;
-    check_halves({numbers(n, 1), Values(n, NAN), numbers(n, 4)},
-                 {numbers(s.width, 2), numbers(s.width, 3), Values(2 * s.rows, NAN),
-                  Values(s.width, 0.25F), Values(s.width, 0.25F)},
-                 k_rounding, [&](Device& device, const Typed& x, const Floats& at) {
-                   const TextKernels& text = *device.kernels().text;
-                   text.norm(device.stream(), s, x[0], at[0], at[1], x[1], at[2]);
-                   text.norm_backward(device.stream(), s, x[0], at[2], at[0], true, x[2], at[3],
-                                      at[4]);
-                 });
+    for (const bool adds : {false, true}) {
+      check_halves({numbers(n, 1), Values(n, NAN), numbers(n, 4), numbers(n, 5)},
+                   {numbers(s.width, 2), numbers(s.width, 3), Values(2 * s.rows, NAN),
+                    Values(s.width, 0.25F), Values(s.width, 0.25F)},
+                   k_rounding, [&](Device& device, const Typed& x, const Floats& at) {
+                     const TextKernels& text = *device.kernels().text;
+                     text.norm(device.stream(), s, x[0], at[0], at[1], x[1], at[2]);
+                     text.norm_backward(device.stream(), s, x[0], at[2], at[0], true, x[2],
+                                        adds ? x[3] : TypedPointer(), at[3], at[4]);
+                   });
+    }
   }
   const Ids masked = {0, 4, -1, 2, 3, 4, -1, -1, -1, 1, -1, -1};
-  for (const std::size_t width : {48, 301, 8201}) {
+  for (const std::size_t width : {48, 301, 8201, 8208}) {
     CAPTURE(width);
     const MaskedShape s{4, 5, 3, width};
     const std::size_t n = s.rows * s.length * width;
@@ -359,8 +362,8 @@ TEST_CASE("what is masked is gathered on a GPU, put back, and scored as on the C
   constexpr std::size_t k_rows = 4;
   constexpr std::size_t k_most = 3;
   constexpr std::size_t k_length = 5;
-  // The last of so many logits that a block has as many threads as there are.
-  for (const std::size_t width : {16, 48, 301, 5000, 8201, 8204}) {
+  // The last of so many logits that a block keeps them, alone, and that it cannot.
+  for (const std::size_t width : {16, 48, 301, 5000, 8201, 8204, 30'000, 58'200}) {
     const MaskedShape s{k_rows, k_length, k_most, width};
     CAPTURE(width);
     check_alike({numbers(k_rows * k_length * width, 1), Values(s.slots() * width, NAN),

@@ -43,15 +43,16 @@ struct Task {
   Dataset data;
   std::size_t rows; ///< Of a step.
   std::int64_t steps;
+  Precision precision = Precision::fp32;
 };
 
 Task on_images() { return {k_model, synthetic_dataset(96, 1), 24, k_steps}; }
 
 /// Small: the kernels may be emulated.
-Task on_text(const std::string& name = "bert") {
+Task on_text(const std::string& name = "bert", std::size_t words = 40) {
   ModelOptions model{.name = name, .seed = 3};
   model.transformer = {.layers = 2, .hidden = 32, .heads = 2, .inner = 48, .max_length = 16};
-  return {model, synthetic_text(12, 14, 40, 1, model.is_causal()), 6, 3};
+  return {model, synthetic_text(12, 14, words, 1, model.is_causal()), 6, 3};
 }
 
 /// One rank's part.
@@ -59,6 +60,7 @@ Trained train_on(Device& device, Communicator& communicator, const StepOptions& 
                  const OptimizerOptions& optimizer, const Task& task = on_images()) {
   const Dataset& data = task.data;
   Replica replica(fitted(task.model, data), optimizer, device, communicator);
+  replica.compute_in(task.precision);
   replica.initialize(k_seed);
   TrainingStep training(communicator, replica, options);
   const std::size_t rows = task.rows / static_cast<std::size_t>(communicator.world_size());
@@ -346,8 +348,9 @@ TEST_CASE("a GPU trains BERT and GPT-2 in bf16 to nearly the CPU's loss in float
       setenv("DTRAIN_FAKE_BLAS", "1", 1);
     }
     const auto gpu = make_gpu();
-    gpu->multiply_in(DType::bf16);
-    const Trained found = train_alone(*gpu, options, sgd, task);
+    Task in_bf16 = task;
+    in_bf16.precision = Precision::bf16;
+    const Trained found = train_alone(*gpu, options, sgd, in_bf16);
     unsetenv("DTRAIN_FAKE_BLAS");
     const Trained expected = train_alone(cpu, options, sgd, task);
     CHECK(found.score.count == expected.score.count);
@@ -358,6 +361,25 @@ TEST_CASE("a GPU trains BERT and GPT-2 in bf16 to nearly the CPU's loss in float
 }
 
 #ifndef DTRAIN_ON_GPU
+TEST_CASE("weights that are rounded once a step give the bits of those rounded in each product") {
+  setenv("DTRAIN_FAKE_BLAS", "1", 1);
+  Task task = on_text("gpt2", 41); // Words' rows are filled up.
+  const StepOptions options{.buckets = 0, .rows_at_once = 4, .clip_norm = 0.5};
+  const auto each = make_gpu();
+  each->multiply_in(DType::bf16);
+  const Trained expected = train_alone(*each, options, {}, task);
+  task.precision = Precision::bf16;
+  const auto once = make_gpu();
+  const Trained found = train_alone(*once, options, {}, task);
+  unsetenv("DTRAIN_FAKE_BLAS");
+  CHECK(found.score.loss == expected.score.loss);
+  CHECK(found.held_out.loss == expected.held_out.loss);
+  for (std::size_t t = 0; t < expected.tensors.size(); ++t) {
+    CAPTURE(expected.tensors[t].name);
+    CHECK(found.tensors[t].values == expected.tensors[t].values);
+  }
+}
+
 TEST_CASE("a GPU that trained gives all back") {
   const std::size_t before = cuda_on_cpu::live();
   {

@@ -119,6 +119,10 @@ void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t*
 
 // With q, k, v and p of a head and d what dropout multiplies by: dv = (p·d)ᵀ·dc, dp = (dc·vᵀ)·d,
 // ds = (dp - Σ p·dp)·p·scale, dq = ds·k and dk = dsᵀ·q.
+std::size_t text_attention_room(const Stream& /*stream*/, const AttentionShape& s) {
+  return s.lines() * s.length;
+}
+
 void text_attention_backward(Stream& stream, const AttentionShape& s,
                              const std::int32_t* /*lengths*/, const Dropped& dropped,
                              const Heads<const float*>& of, const float* p,

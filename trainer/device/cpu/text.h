@@ -35,6 +35,7 @@ struct AttentionParts {
 void text_attention(Stream& stream, const AttentionShape& shape, const std::int32_t* lengths,
                     const Dropped& dropped, const Heads<const float*>& of, float* p,
                     float* context);
+std::size_t text_attention_room(const Stream& stream, const AttentionShape& shape);
 void text_attention_backward(Stream& stream, const AttentionShape& shape,
                              const std::int32_t* lengths, const Dropped& dropped,
                              const Heads<const float*>& of, const float* p, const float* context,

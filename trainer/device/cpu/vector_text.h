@@ -178,7 +178,7 @@ void vector_norm(Stream& /*stream*/, const NormShape& s, const float* x, const f
 template <typename V>
 void vector_norm_backward(Stream& /*stream*/, const NormShape& s, const float* x,
                           const float* moments, const float* gain, bool accumulate, float* dy,
-                          float* dgain, float* dshift) {
+                          float* onto, float* dgain, float* dshift) {
   const float share = 1.0F / static_cast<float>(s.width);
   if (!accumulate) {
     __builtin_memset(dgain, 0, s.width * sizeof(float));
@@ -203,10 +203,12 @@ void vector_norm_backward(Stream& /*stream*/, const NormShape& s, const float* x
     }
     const auto mean_gradient = V::all(of_gradient.sum() * share);
     const auto mean_product = V::all(of_product.sum() * share);
+    float* const to = onto == nullptr ? dy : onto + row * s.width;
     for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
       const auto unit = (V::load(x + j) - mean) * inverse;
       const auto g = V::load(dy + j) * V::load(gain + j);
-      V::store(dy + j, (g - mean_gradient - unit * mean_product) * inverse);
+      const auto dx = (g - mean_gradient - unit * mean_product) * inverse;
+      V::store(to + j, onto == nullptr ? dx : V::load(to + j) + dx);
     }
   }
 }
@@ -344,6 +346,7 @@ inline constexpr TextKernels k_text_kernels = {vector_keep_bits<V>,
                                                OfFloats<vector_gelu_backward<V>>{},
                                                OfFloats<text_attention>{},
                                                OfFloats<text_attention_backward>{},
+                                               text_attention_room,
                                                OfFloats<text_gather_masked>{},
                                                OfFloats<text_scatter_masked>{},
                                                OfFloats<vector_cross_entropy<V>>{}};

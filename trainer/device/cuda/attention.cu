@@ -266,11 +266,6 @@ int put_squares_backward(const CudaStreamHandle* stream, const AttentionShape& s
       });
 }
 
-template <typename Value>
-Heads<const Value*> heads_of(const Heads<ConstTypedPointer>& of) {
-  return {of.query.as<Value>(), of.key.as<Value>(), of.value.as<Value>(), of.stride};
-}
-
 int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
                   const std::int32_t* lengths, const Dropped& dropped,
                   const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context) {
@@ -279,7 +274,8 @@ int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
   }
   return by_type(context.type, [&](auto value) {
     using Value = decltype(value);
-    return put_squares(stream, s, lengths, dropped, heads_of<Value>(of), p, context.as<Value>());
+    return put_squares(stream, s, lengths, dropped, heads_of<const Value>(of, s.width()), p,
+                       context.as<Value>());
   });
 }
 
@@ -293,10 +289,8 @@ int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape&
   }
   return by_type(dcontext.type, [&](auto value) {
     using Value = decltype(value);
-    return put_squares_backward(stream, s, dropped, heads_of<Value>(of), p, dcontext.as<Value>(),
-                                room,
-                                Heads<Value*>{changes.query.as<Value>(), changes.key.as<Value>(),
-                                              changes.value.as<Value>(), changes.stride});
+    return put_squares_backward(stream, s, dropped, heads_of<const Value>(of, s.width()), p,
+                                dcontext.as<Value>(), room, heads_of<Value>(changes, s.width()));
   });
 }
 
@@ -305,6 +299,9 @@ int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape&
 void set_attention_kernels(TextKernels& text) {
   DTRAIN_PUT(text, attention);
   DTRAIN_PUT(text, attention_backward);
+  text.attention_room = [](const Stream& on, const AttentionShape& s) {
+    return is_flash(handle_of(on), s) ? s.lines() : s.lines() * s.length;
+  };
 }
 
 } // namespace trainer

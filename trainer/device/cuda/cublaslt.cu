@@ -189,8 +189,8 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& s) {
   }
   const float one = 1;
   const float beta = p.accumulate ? 1 : 0;
-  steps.then(lt.matmul, p.handle, &description, &one, s.b, p.b, s.a, p.a, &beta, s.c, p.c, s.c, p.c,
-             &p.algorithm, stream->workspace, stream->workspace_bytes, stream->stream);
+  steps.then(lt.matmul, p.handle, &description, &one, s.b, p.b, s.a, p.a, &beta, s.added, p.c, s.c,
+             p.c, &p.algorithm, stream->workspace, stream->workspace_bytes, stream->stream);
   return steps.error() == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 

@@ -184,6 +184,9 @@ class CudaStream final : public Stream {
     handle_.narrowed = &narrowed_;
     void* partial = nullptr;
     check(cudaStreamCreateWithFlags(&handle_.stream, cudaStreamNonBlocking), k_what);
+    int shared = 0;
+    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu), k_what);
+    handle_.most_shared = static_cast<std::size_t>(shared);
     constexpr std::size_t k_arrivals = k_cuda_arrivals * sizeof(unsigned);
     check(cudaMalloc(&partial, k_cuda_partials * sizeof(double) + k_arrivals), k_what);
     handle_.partial = static_cast<double*>(partial);

@@ -1,6 +1,6 @@
-// Tokens to rows of values, and the gradients of those rows. Letters as text_kernels.h has them;
-// of the bytes that a kernel
-// reads and writes, which are beside it, those of activations are 2 where they are of bf16.
+// Tokens to rows of values, and the gradients of those rows. Letters as text_kernels.h has them; of
+// the bytes that a kernel reads and writes, which are beside it, those of activations are 2 where
+// they are of bf16.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
 

@@ -29,90 +29,59 @@ __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
   load_factors<C>(head(place, of.query, of.stride), place, queries);
   float largest[C::k_strips][2];
   float sum[C::k_strips][2];
-  DTRAIN_UNROLL
-  for (int strip = 0; strip < C::k_strips; ++strip) {
-    DTRAIN_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      largest[strip][half] = -INFINITY;
-      sum[strip][half] = 0;
-    }
-  }
+  each_row<C>([&](int strip, int half) {
+    largest[strip][half] = -INFINITY;
+    sum[strip][half] = 0;
+  });
   typename C::Out out = {};
-  const int end = keys_up_to(s, place, place.first + C::k_lines - 1);
-  const int warp_end = keys_up_to(s, place, place.warp_first + C::k_rows - 1);
-  const int all_see = keys_up_to(s, place, place.warp_first);
-  const auto copy = [&](int key0, int stage) {
-    copy_tile<C>(head(place, of.key, of.stride), key0, room + 2 * stage * C::k_tile_values);
-    copy_tile<C>(head(place, of.value, of.stride), key0, room + (2 * stage + 1) * C::k_tile_values);
-  };
-  walk_tiles<C>(0, end, copy, [&](int key0, int stage) {
-    if (key0 >= warp_end) {
-      return; // All of the warp.
-    }
-    const Bf16Value* const keys = room + 2 * stage * C::k_tile_values;
+  const KeyWalk<C> walk(s, place, of, room);
+  walk.each_chunk([&](int key0, const Bf16Value* keys) {
     typename C::Scores p = {};
     add_by_rows<C>(queries, keys, place, p);
-    if (key0 + C::k_tile > all_see) {
+    if (!walk.all_see(key0)) {
       hide<C, true>(s, place, key0, p);
     }
-    DTRAIN_UNROLL
-    for (int strip = 0; strip < C::k_strips; ++strip) {
+    each_row<C>([&](int strip, int half) {
+      float most = largest[strip][half];
       DTRAIN_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        float most = largest[strip][half];
+      for (int j = 0; j < C::k_chunk / 8; ++j) {
+        most = fmaxf(most, fmaxf(p[strip][j][2 * half], p[strip][j][2 * half + 1]));
+      }
+      most = group_largest(most); // Of key 0 at least, which all see.
+      const float shrink = power_of_two((largest[strip][half] - most) * scale);
+      largest[strip][half] = most;
+      const float shift = most * scale;
+      float more = 0;
+      DTRAIN_UNROLL
+      for (int j = 0; j < C::k_chunk / 8; ++j) {
         DTRAIN_UNROLL
-        for (int j = 0; j < C::k_chunk / 8; ++j) {
-          most = fmaxf(most, fmaxf(p[strip][j][2 * half], p[strip][j][2 * half + 1]));
-        }
-        most = group_largest(most); // Of key 0 at least, which all see.
-        const float shrink = power_of_two((largest[strip][half] - most) * scale);
-        largest[strip][half] = most;
-        const float shift = most * scale;
-        float more = 0;
-        DTRAIN_UNROLL
-        for (int j = 0; j < C::k_chunk / 8; ++j) {
-          DTRAIN_UNROLL
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            p[strip][j][i] = power_of_two(p[strip][j][i] * scale - shift);
-            more += p[strip][j][i];
-          }
-        }
-        sum[strip][half] = sum[strip][half] * shrink + more;
-        DTRAIN_UNROLL
-        for (int j = 0; j < C::k_depth / 8; ++j) {
-          out[strip][j][2 * half] *= shrink;
-          out[strip][j][2 * half + 1] *= shrink;
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          p[strip][j][i] = power_of_two(p[strip][j][i] * scale - shift);
+          more += p[strip][j][i];
         }
       }
-    }
+      sum[strip][half] = sum[strip][half] * shrink + more;
+      DTRAIN_UNROLL
+      for (int j = 0; j < C::k_depth / 8; ++j) {
+        out[strip][j][2 * half] *= shrink;
+        out[strip][j][2 * half + 1] *= shrink;
+      }
+    });
     if (dropped.keep != nullptr) {
-      const Factors<C, true> factors(s, place, dropped, key0);
-      DTRAIN_UNROLL
-      for (int strip = 0; strip < C::k_strips; ++strip) {
-        DTRAIN_UNROLL
-        for (int j = 0; j < C::k_chunk / 8; ++j) {
-          DTRAIN_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            p[strip][j][i] *= factors.of(strip, j, i);
-          }
-        }
-      }
+      const DropFactors<C, true> factors(s, place, dropped, key0);
+      each_score<C>([&](int strip, int j, int i) { p[strip][j][i] *= factors.of(strip, j, i); });
     }
     add_along_rows<C>(p, keys + C::k_tile_values, place, out);
   });
   float share[C::k_strips][2];
-  DTRAIN_UNROLL
-  for (int strip = 0; strip < C::k_strips; ++strip) {
-    DTRAIN_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const float all = group_sum(sum[strip][half]);
-      share[strip][half] = 1 / all;
-      const int query = place.warp_first + strip * k_step + place.group + half * 8;
-      if (place.in_group == 0 && query < place.length) {
-        lse[place.line + query] = largest[strip][half] * scale + log2f(all);
-      }
+  each_row<C>([&](int strip, int half) {
+    const float all = group_sum(sum[strip][half]);
+    share[strip][half] = 1 / all;
+    const int query = place.row(strip, half);
+    if (place.in_group == 0 && query < place.length) {
+      lse[place.line + query] = largest[strip][half] * scale + log2f(all);
     }
-  }
+  });
   store<C>(out, share, place, head(place, context, s.width()));
 }
 
@@ -127,20 +96,16 @@ __device__ void inner_products(const Head<const Bf16Value>& context,
     return bits_float(x << 16) * bits_float(y << 16) +
            bits_float(x & 0xffff0000U) * bits_float(y & 0xffff0000U);
   };
-  DTRAIN_UNROLL
-  for (int strip = 0; strip < C::k_strips; ++strip) {
+  each_row<C>([&](int strip, int half) {
+    float sum = 0;
     DTRAIN_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      float sum = 0;
-      DTRAIN_UNROLL
-      for (int step = 0; step < C::k_depth / k_step; ++step) {
-        const auto& x = given[strip][step];
-        const auto& y = changes[strip][step];
-        sum += product(x[half], y[half]) + product(x[half + 2], y[half + 2]);
-      }
-      inner[strip][half] = group_sum(sum);
+    for (int step = 0; step < C::k_depth / k_step; ++step) {
+      const auto& x = given[strip][step];
+      const auto& y = changes[strip][step];
+      sum += product(x[half], y[half]) + product(x[half + 2], y[half + 2]);
     }
-  }
+    inner[strip][half] = group_sum(sum);
+  });
 }
 
 /// inner (B, A, T): of each line the product of what it gave and its change, for flash_keys().
@@ -158,59 +123,38 @@ __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
   float its_lse[C::k_strips][2];
   float its_inner[C::k_strips][2];
   inner_products<C>(head(place, context, s.width()), dout, place, its_inner);
-  DTRAIN_UNROLL
-  for (int strip = 0; strip < C::k_strips; ++strip) {
-    DTRAIN_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int query = place.warp_first + strip * k_step + place.group + half * 8;
-      const bool is_there = query < place.length;
-      its_lse[strip][half] = is_there ? lse[place.line + query] : 0;
-      if (is_there && place.in_group == 0) {
-        inner[place.line + query] = its_inner[strip][half];
-      }
+  each_row<C>([&](int strip, int half) {
+    const int query = place.row(strip, half);
+    const bool is_there = query < place.length;
+    its_lse[strip][half] = is_there ? lse[place.line + query] : 0;
+    if (is_there && place.in_group == 0) {
+      inner[place.line + query] = its_inner[strip][half];
     }
-  }
+  });
   typename C::Out out = {};
-  const int end = keys_up_to(s, place, place.first + C::k_lines - 1);
-  const int warp_end = keys_up_to(s, place, place.warp_first + C::k_rows - 1);
-  const int all_see = keys_up_to(s, place, place.warp_first);
-  const auto copy = [&](int key0, int stage) {
-    copy_tile<C>(head(place, of.key, of.stride), key0, room + 2 * stage * C::k_tile_values);
-    copy_tile<C>(head(place, of.value, of.stride), key0, room + (2 * stage + 1) * C::k_tile_values);
-  };
-  walk_tiles<C>(0, end, copy, [&](int tile0, int stage) {
-    for (int key0 = tile0; key0 < tile0 + C::k_tile && key0 < warp_end; key0 += C::k_chunk) {
-      const Bf16Value* const keys =
-          room + 2 * stage * C::k_tile_values + (key0 - tile0) * C::k_pitch;
-      typename C::Scores p = {};
-      typename C::Scores dp = {};
-      add_by_rows<C>(queries, keys, place, p);
-      add_by_rows<C>(dout, keys + C::k_tile_values, place, dp);
-      if (key0 + C::k_chunk > all_see) {
-        hide<C, true>(s, place, key0, p);
-      }
-      const auto finish = [&](const auto& factor) {
-        DTRAIN_UNROLL
-        for (int strip = 0; strip < C::k_strips; ++strip) {
-          DTRAIN_UNROLL
-          for (int j = 0; j < C::k_chunk / 8; ++j) {
-            DTRAIN_UNROLL
-            for (int i = 0; i < 4; ++i) {
-              float& score = p[strip][j][i];
-              score = power_of_two(score * scale - its_lse[strip][i / 2]) *
-                      (dp[strip][j][i] * factor(strip, j, i) - its_inner[strip][i / 2]);
-            }
-          }
-        }
-      };
-      if (dropped.keep == nullptr) {
-        finish([](int, int, int) { return 1.0F; });
-      } else {
-        const Factors<C, true> factors(s, place, dropped, key0);
-        finish([&](int strip, int j, int i) { return factors.of(strip, j, i); });
-      }
-      add_along_rows<C>(p, keys, place, out);
+  const KeyWalk<C> walk(s, place, of, room);
+  walk.each_chunk([&](int key0, const Bf16Value* keys) {
+    typename C::Scores p = {};
+    typename C::Scores dp = {};
+    add_by_rows<C>(queries, keys, place, p);
+    add_by_rows<C>(dout, keys + C::k_tile_values, place, dp);
+    if (!walk.all_see(key0)) {
+      hide<C, true>(s, place, key0, p);
     }
+    const auto finish = [&](const auto& factor) {
+      each_score<C>([&](int strip, int j, int i) {
+        float& score = p[strip][j][i];
+        score = power_of_two(score * scale - its_lse[strip][i / 2]) *
+                (dp[strip][j][i] * factor(strip, j, i) - its_inner[strip][i / 2]);
+      });
+    };
+    if (dropped.keep == nullptr) {
+      finish([](int, int, int) { return 1.0F; });
+    } else {
+      const DropFactors<C, true> factors(s, place, dropped, key0);
+      finish([&](int strip, int j, int i) { return factors.of(strip, j, i); });
+    }
+    add_along_rows<C>(p, keys, place, out);
   });
   float by[C::k_strips][2];
   DTRAIN_UNROLL
@@ -291,7 +235,7 @@ __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
       if (dropped.keep == nullptr) {
         finish([](int, int, int) { return 1.0F; });
       } else {
-        const Factors<C, false> factors(s, place, dropped, query0);
+        const DropFactors<C, false> factors(s, place, dropped, query0);
         finish([&](int strip, int j, int i) { return factors.of(strip, j, i); });
       }
       add_along_rows<C>(p, queries + C::k_tile_values, place, out_values);
@@ -347,12 +291,6 @@ int put_backward(const CudaStreamHandle* stream, const AttentionShape& s,
                              dcontext, lse, inner, changes);
 }
 
-template <typename To, typename From>
-Heads<To> heads_of(const AttentionShape& s, const Heads<From>& of) {
-  return {of.query.template as<Bf16Value>(), of.key.template as<Bf16Value>(),
-          of.value.template as<Bf16Value>(), of.row(s.width())};
-}
-
 } // namespace
 
 bool is_flash(const CudaStreamHandle* stream, const AttentionShape& s) {
@@ -362,9 +300,10 @@ bool is_flash(const CudaStreamHandle* stream, const AttentionShape& s) {
 int put_flash_attention(const CudaStreamHandle* stream, const AttentionShape& s,
                         const std::int32_t* lengths, const Dropped& dropped,
                         const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context) {
-  return (s.depth == 32 ? put_forward<32> : put_forward<64>)(stream, s, lengths, dropped,
-                                                             heads_of<const Bf16Value*>(s, of), p,
-                                                             context.as<Bf16Value>());
+  return (s.depth == 32 ? put_forward<32>
+                        : put_forward<64>)(stream, s, lengths, dropped,
+                                           heads_of<const Bf16Value>(of, s.width()), p,
+                                           context.as<Bf16Value>());
 }
 
 int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& s,
@@ -372,11 +311,11 @@ int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& s,
                        const Heads<ConstTypedPointer>& of, const float* p,
                        const ConstTypedPointer& context, const ConstTypedPointer& dcontext,
                        float* room, const Heads<TypedPointer>& changes) {
-  return (s.depth == 32 ? put_backward<32> : put_backward<64>)(stream, s, lengths, dropped,
-                                                               heads_of<const Bf16Value*>(s, of), p,
-                                                               context.as<Bf16Value>(),
-                                                               dcontext.as<Bf16Value>(), room,
-                                                               heads_of<Bf16Value*>(s, changes));
+  return (s.depth == 32 ? put_backward<32>
+                        : put_backward<64>)(stream, s, lengths, dropped,
+                                            heads_of<const Bf16Value>(of, s.width()), p,
+                                            context.as<Bf16Value>(), dcontext.as<Bf16Value>(), room,
+                                            heads_of<Bf16Value>(changes, s.width()));
 }
 
 } // namespace trainer

@@ -4,11 +4,20 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "trainer/device/cuda/stream.h"
 #include "trainer/device/text_kernels.h"
 
 namespace trainer {
+
+/// Of such values, const or not; no stride is 0.
+template <typename Value, typename Pointer>
+Heads<Value*> heads_of(const Heads<Pointer>& of, std::size_t width) {
+  using Stored = std::remove_const_t<Value>;
+  return {of.query.template as<Stored>(), of.key.template as<Stored>(),
+          of.value.template as<Stored>(), of.row(width)};
+}
 
 /// Of this shape, on a stream whose activations are of bf16.
 bool is_flash(const CudaStreamHandle* stream, const AttentionShape& shape);

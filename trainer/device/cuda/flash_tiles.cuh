@@ -58,6 +58,11 @@ struct Place {
   int in_group;       ///< and which of them this thread is.
   int square_row;     ///< Which row it names, of which
   int square;         ///< square of four.
+
+  /// The token of a row that this thread has a part of.
+  __device__ int row(int strip, int half) const {
+    return warp_first + strip * k_step + group + half * 8;
+  }
 };
 
 /// `IsLastFirst`: blocks of the last lines begin, which have most to do where a query sees no key
@@ -118,7 +123,7 @@ __device__ void load_factors(const Head<const Bf16Value>& from, const Place& pla
     for (int step = 0; step < C::k_depth / k_step; ++step) {
       DTRAIN_UNROLL
       for (int word = 0; word < 4; ++word) {
-        const int token = place.warp_first + strip * k_step + place.group + word % 2 * 8;
+        const int token = place.row(strip, word % 2);
         const int column = step * k_step + word / 2 * 8 + 2 * place.in_group;
         a[strip][step][word] =
             token < from.length ? *reinterpret_cast<const std::uint32_t*>(from.at(token) + column)
@@ -183,7 +188,7 @@ __device__ void store(const typename C::Out& sums, const float (&by)[C::k_strips
   for (int strip = 0; strip < C::k_strips; ++strip) {
     DTRAIN_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const int token = place.warp_first + strip * k_step + place.group + half * 8;
+      const int token = place.row(strip, half);
       if (token < to.length) {
         DTRAIN_UNROLL
         for (int j = 0; j < C::k_depth / 8; ++j) {
@@ -211,35 +216,54 @@ __device__ inline int keys_up_to(const AttentionShape& s, const Place& place, in
   return s.is_causal && last + 1 < place.keys ? last + 1 : place.keys;
 }
 
-/// -∞ where a query does not see a key, of a chunk whose columns begin at token `column0`. With
-/// RowsAreQueries the columns are keys; else the other way.
-template <typename C, bool RowsAreQueries>
-__device__ void hide(const AttentionShape& s, const Place& place, int column0,
-                     typename C::Scores& scores) {
+/// act(strip, square of its columns, value) of each of a chunk's scores that a thread has.
+template <typename C, typename Act>
+__device__ void each_score(const Act& act) {
   DTRAIN_UNROLL
   for (int strip = 0; strip < C::k_strips; ++strip) {
     DTRAIN_UNROLL
     for (int j = 0; j < C::k_chunk / 8; ++j) {
       DTRAIN_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int row = place.warp_first + strip * k_step + place.group + i / 2 * 8;
-        const int column = column0 + j * 8 + 2 * place.in_group + i % 2;
-        const int query = RowsAreQueries ? row : column;
-        const int key = RowsAreQueries ? column : row;
-        const bool is_seen = key < place.keys && !(s.is_causal && key > query);
-        scores[strip][j][i] = is_seen ? scores[strip][j][i] : -INFINITY;
+        act(strip, j, i);
       }
     }
   }
+}
+/// act(strip, half) of each row that a thread has a part of.
+template <typename C, typename Act>
+__device__ void each_row(const Act& act) {
+  DTRAIN_UNROLL
+  for (int strip = 0; strip < C::k_strips; ++strip) {
+    DTRAIN_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      act(strip, half);
+    }
+  }
+}
+
+/// -∞ where a query does not see a key, of a chunk whose columns begin at token `column0`. With
+/// RowsAreQueries the columns are keys; else the other way.
+template <typename C, bool RowsAreQueries>
+__device__ void hide(const AttentionShape& s, const Place& place, int column0,
+                     typename C::Scores& scores) {
+  each_score<C>([&](int strip, int j, int i) {
+    const int row = place.row(strip, i / 2);
+    const int column = column0 + j * 8 + 2 * place.in_group + i % 2;
+    const int query = RowsAreQueries ? row : column;
+    const int key = RowsAreQueries ? column : row;
+    const bool is_seen = key < place.keys && !(s.is_causal && key > query);
+    scores[strip][j][i] = is_seen ? scores[strip][j][i] : -INFINITY;
+  });
 }
 
 /// Of dropout, what each probability of a chunk is multiplied by: a word says which of 16 keys a
 /// query keeps, in a row or a column of two squares.
 template <typename C, bool RowsAreQueries>
-class Factors {
+class DropFactors {
  public:
-  __device__ Factors(const AttentionShape& s, const Place& place, const Dropped& dropped,
-                     int column0)
+  __device__ DropFactors(const AttentionShape& s, const Place& place, const Dropped& dropped,
+                         int column0)
       : dropped_(dropped), in_group_(place.in_group), group_(place.group) {
     DTRAIN_UNROLL
     for (int strip = 0; strip < C::k_strips; ++strip) {
@@ -299,6 +323,45 @@ __device__ void walk_tiles(int begin, int end, const Copy& copy, const Work& wor
     work(token, stage);
   }
 }
+
+/// A block's way past the keys that its queries see, and their values.
+template <typename C>
+class KeyWalk {
+ public:
+  /// `room`: two stages of two tiles.
+  __device__ KeyWalk(const AttentionShape& s, const Place& place, const Heads<const Bf16Value*>& of,
+                     Bf16Value* room)
+      : keys_(head(place, of.key, of.stride)), values_(head(place, of.value, of.stride)),
+        room_(room), end_(keys_up_to(s, place, place.first + C::k_lines - 1)),
+        warp_end_(keys_up_to(s, place, place.warp_first + C::k_rows - 1)),
+        all_see_(keys_up_to(s, place, place.warp_first)) {}
+
+  /// work(first key, where they lie) of each chunk that the warp's queries see; its values lie
+  /// C::k_tile_values behind its keys.
+  template <typename Work>
+  __device__ void each_chunk(const Work& work) const {
+    const auto copy = [&](int key0, int stage) {
+      Bf16Value* const to = room_ + 2 * stage * C::k_tile_values;
+      copy_tile<C>(keys_, key0, to);
+      copy_tile<C>(values_, key0, to + C::k_tile_values);
+    };
+    walk_tiles<C>(0, end_, copy, [&](int tile0, int stage) {
+      for (int key0 = tile0; key0 < tile0 + C::k_tile && key0 < warp_end_; key0 += C::k_chunk) {
+        work(key0, room_ + 2 * stage * C::k_tile_values + (key0 - tile0) * C::k_pitch);
+      }
+    });
+  }
+  /// Whether each of the warp's queries sees all keys of the chunk.
+  __device__ bool all_see(int key0) const { return key0 + C::k_chunk <= all_see_; }
+
+ private:
+  Head<const Bf16Value> keys_;
+  Head<const Bf16Value> values_;
+  Bf16Value* room_;
+  int end_;      ///< Of what any of the block's queries see,
+  int warp_end_; ///< any of the warp's,
+  int all_see_;  ///< and each of these.
+};
 
 } // namespace
 } // namespace trainer

@@ -58,10 +58,14 @@ int by_type(DType type, const Act& act) {
   return type == DType::bf16 ? act(Bf16Value{}) : act(float{});
 }
 
-/// Whether all begin at a multiple of four values.
+/// Whether all begin at a multiple of N values.
+template <std::size_t N, typename... T>
+DTRAIN_ON_BOTH bool are_packs(const T*... arrays) {
+  return ((reinterpret_cast<std::uintptr_t>(arrays) % (N * sizeof(T)) == 0) && ...);
+}
 template <typename... T>
 DTRAIN_ON_BOTH bool are_fours(const T*... arrays) {
-  return ((reinterpret_cast<std::uintptr_t>(arrays) % (k_four * sizeof(T)) == 0) && ...);
+  return are_packs<k_four>(arrays...);
 }
 
 /// Blocks of threads that take a four each, and go on to the next where there are more.

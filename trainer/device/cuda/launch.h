@@ -19,11 +19,21 @@
 
 namespace trainer {
 
+/// `shared`: at most stream->most_shared.
 template <typename... Parameters, typename... Arguments>
 int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared,
            const CudaStreamHandle* stream, Arguments... arguments) {
   if (const cudaError_t error = cudaSetDevice(stream->gpu); error != cudaSuccess) {
     return error;
+  }
+  constexpr std::size_t k_most_unasked = 48 << 10;
+  if (shared > k_most_unasked) {
+    if (const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                       static_cast<int>(shared));
+        error != cudaSuccess) {
+      return error;
+    }
   }
   kernel<<<grid, block, shared, stream->stream>>>(static_cast<Parameters>(arguments)...);
   return cudaGetLastError();

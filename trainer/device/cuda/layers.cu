@@ -64,25 +64,21 @@ __global__ void epilogue_kernel(std::size_t m, std::size_t n, Value* c, Ending<V
     return;
   }
   const bool is_32 = m * n <= 0xffffffffU; // Of which a remainder takes a third of the time.
-  const auto end = [&]<int N>(std::size_t at, Pack<Value, N>& values, Pack<Value, N>& beside) {
+  const auto end = [&]<int N>(std::size_t at, Pack<Value, N>& values, auto&... beside) {
     const std::size_t column =
         is_32 ? static_cast<unsigned>(at) % static_cast<unsigned>(n) : at % n;
-    const Pack<float, N> bias = load<N>(ending.bias + column);
+    const Pack<float, N> bias = ending.template biases<N>(column);
     for (int i = 0; i < N; ++i) {
       const float u = values.at[i] + bias.at[i];
-      beside.at[i] = u;
+      ((beside.at[i] = u), ...);
       values.at[i] = ending.end(u, 0);
     }
   };
-  const bool by_fours = n % k_four == 0 && are_fours(ending.bias);
+  const bool by_fours = n % k_four == 0 && ending.has_bias_by_fours();
   if (ending.is_gelu()) {
     each_pack(of_grid(), m * n, by_fours, end, c, ending.beside);
   } else {
-    const auto end_alone = [&]<int N>(std::size_t at, Pack<Value, N>& values) {
-      Pack<Value, N> none;
-      end(at, values, none);
-    };
-    each_pack(of_grid(), m * n, by_fours, end_alone, c);
+    each_pack(of_grid(), m * n, by_fours, end, c);
   }
 }
 
@@ -109,7 +105,8 @@ template <bool TurnedA, bool TurnedB>
 int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
   return by_type(s.c.type, [&](auto value) {
     using Value = decltype(value);
-    const Store<Value> store{s.c.as<Value>(), s.accumulate, Ending<Value>::of(s), s.c_row};
+    const Store<Value> store{s.c.as<Value>(), s.accumulate, Ending<Value>::of(s), s.c_row,
+                             s.plus.as<Value>()};
     if (s.a.type == DType::f32 && s.b.type == DType::f32) {
       return put_product(stream, s.m, s.n, s.k, s.k, Strided<!TurnedA>{s.a.as<float>(), s.a_row},
                          Strided<TurnedB>{s.b.as<float>(), s.b_row}, store);

@@ -70,7 +70,7 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
           .factor_type = s.a.type,
           .type = s.c.type,
           .epilogue = s.epilogue,
-          .accumulate = s.accumulate,
+          .accumulate = s.accumulate || s.plus,
           .a_row = s.a_row,
           .b_row = s.b_row,
           .c_row = s.c_row,
@@ -80,7 +80,7 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
           .c_batch = s.c_batch,
           .a_alignment = alignment_of(s.a.memory),
           .b_alignment = alignment_of(s.b.memory),
-          .c_alignment = alignment_of(s.c.memory)};
+          .c_alignment = std::min(alignment_of(s.c.memory), alignment_of(s.plus.memory))};
 }
 
 /// Whether put_epilogue() (layers.cu) can put it behind the product: it takes rows that lie on end.
@@ -174,7 +174,12 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   }
   const Matmul s = matmul.one(0);
   MatmulShape shape = shape_of(s, matmul.batch);
-  MatmulMemory memory{s.a.memory, s.b.memory, s.c.memory, s.with.memory, s.beside.memory};
+  MatmulMemory memory{.a = s.a.memory,
+                      .b = s.b.memory,
+                      .c = s.c.memory,
+                      .added = s.plus ? s.plus.memory : s.c.memory,
+                      .with = s.with.memory,
+                      .beside = s.beside.memory};
   const DType rounded = stream->multiplies_in;
   int error = 0;
   // Rounds what is not of its type yet, where that is asked for.
@@ -193,7 +198,7 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
     narrow(s.a, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, shape.a_row, memory.a);
     narrow(s.b, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, shape.b_row, memory.b,
            s.b_rows);
-    if (s.b_rows != 0 && s.b.type == DType::f32) {
+    if (s.b_rows != 0) {
       (s.b_is_turned ? shape.n : shape.k) = s.b_rows;
     }
     shape.a_alignment = alignment_of(memory.a);

@@ -55,6 +55,7 @@ struct MatmulMemory {
   const void* a;
   const void* b;
   void* c;
+  const void* added; ///< Where MatmulShape::accumulate is: C, or what is added to it.
   const void* with;
   void* beside;
 };

@@ -6,127 +6,221 @@
 namespace trainer {
 namespace {
 
-/// `Kept` fours of a row in a thread's registers: those at threadIdx.x, + blockDim.x, …; zeros past
-/// the row's end.
-template <int Kept>
-struct Fours {
-  Pack<float, k_four> at[Kept];
+constexpr int k_eight = 8; ///< Of bf16 16 bytes.
+
+/// `Kept` packs of a row in the registers of each who share it; zeros past the row's end.
+template <int N, int Kept>
+struct KeptRow {
+  Pack<float, N> at[Kept];
 
   /// Where number k begins in the row.
-  __device__ static std::size_t column(int k) {
-    return k_four * (threadIdx.x + static_cast<std::size_t>(k) * blockDim.x);
+  __device__ static std::size_t column(const Share& share, int k) {
+    return N * (share.first + static_cast<std::size_t>(k) * share.step);
   }
   template <typename Value>
-  __device__ static Fours of(const Value* row, std::size_t width) {
-    Fours fours = {};
+  __device__ static KeptRow of(const Share& share, const Value* row, std::size_t width) {
+    KeptRow kept = {};
     for (int k = 0; k < Kept; ++k) {
-      if (column(k) < width) {
-        fours.at[k] = load_floats<k_four>(row + column(k));
+      if (column(share, k) < width) {
+        kept.at[k] = load_floats<N>(row + column(share, k));
       }
     }
-    return fours;
+    return kept;
+  }
+  /// work(k, column) of what is there.
+  template <typename Work>
+  __device__ static void each(const Share& share, std::size_t width, const Work& work) {
+    for (int k = 0; k < Kept; ++k) {
+      if (column(share, k) < width) {
+        work(k, column(share, k));
+      }
+    }
   }
   template <typename Value>
-  __device__ void write(std::size_t width, Value* row) const {
-    for (int k = 0; k < Kept; ++k) {
-      if (column(k) < width) {
-        store_floats(at[k], row + column(k));
+  __device__ void write(const Share& share, std::size_t width, Value* row) const {
+    each(share, width, [&](int k, std::size_t at_column) { store_floats(at[k], row + at_column); });
+  }
+  /// The same, added to what `before` is not null for.
+  template <typename Value>
+  __device__ void write_sum(const Share& share, std::size_t width, const Value* before,
+                            Value* row) const {
+    each(share, width, [&](int k, std::size_t at_column) {
+      Pack<float, N> sum = at[k];
+      if (before != nullptr) {
+        const Pack<float, N> more = load_floats<N>(before + at_column);
+        for (int i = 0; i < N; ++i) {
+          sum.at[i] += more.at[i];
+        }
       }
-    }
+      store_floats(sum, row + at_column);
+    });
   }
 };
 
-/// How many fours a thread keeps of a row of a norm; 0: they do not lie so, or are too many.
-template <typename... T>
-std::size_t kept_of(std::size_t width, const T*... arrays) {
-  if (width % k_four != 0 || width > 2 * k_four * k_row_threads || !are_fours(arrays...)) {
-    return 0;
+__device__ inline Share of_warp() { return {threadIdx.x % k_warp_lanes, k_warp_lanes}; }
+__device__ inline std::size_t first_of_warps() {
+  return std::size_t{blockIdx.x} * k_warps + threadIdx.x / k_warp_lanes;
+}
+__device__ inline std::size_t all_warps() { return std::size_t{gridDim.x} * k_warps; }
+
+/// act(how many eights a lane keeps of a row), at most `Most`: a kernel of it is put there; else
+/// `otherwise`(): they do not lie so, or are too many.
+template <int Most, typename Act, typename Otherwise, typename... T>
+int by_kept(std::size_t width, const Act& act, const Otherwise& otherwise, const T*... arrays) {
+  constexpr std::size_t k_pass = k_eight * k_warp_lanes;
+  if (width % k_eight != 0 || width > Most * k_pass || !are_packs<k_eight>(arrays...)) {
+    return otherwise();
   }
-  return width <= k_four * k_threads ? 1 : 2;
+  switch ((width + k_pass - 1) / k_pass) {
+  case 1:
+    return act(std::integral_constant<int, 1>{});
+  case 2:
+    return act(std::integral_constant<int, 2>{});
+  case 3:
+    return act(std::integral_constant<int, 3>{});
+  case 4:
+    return act(std::integral_constant<int, 4>{});
+  default:
+    return act(std::integral_constant<int, Most>{});
+  }
 }
 
-/// A block a row, of which the next is loaded meanwhile: a value read, one written.
+/// A warp a row: a value read, one written.
 template <int Kept, typename Value>
-__global__ void __launch_bounds__(k_row_threads)
+__global__ void __launch_bounds__(k_threads)
     norm_kept(NormShape s, const Value* x, const float* gain, const float* shift, Value* y,
               float* moments) {
-  DYNAMIC_SHARED(float, room);
-  using Row = Fours<Kept>;
+  using Row = KeptRow<k_eight, Kept>;
+  const Share lanes = of_warp();
   const float share = 1.0F / static_cast<float>(s.width);
-  const Row gains = Row::of(gain, s.width);
-  const Row shifts = Row::of(shift, s.width);
-  Row next = Row::of(x + blockIdx.x * s.width, s.width);
-  for (std::size_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
-    Row own = next;
-    if (row + gridDim.x < s.rows) {
-      next = Row::of(x + (row + gridDim.x) * s.width, s.width);
-    }
-    float sum[1] = {0};
+  for (std::size_t row = first_of_warps(); row < s.rows; row += all_warps()) {
+    Row own = Row::of(lanes, x + row * s.width, s.width);
+    float sum = 0;
     for (int k = 0; k < Kept; ++k) {
       for (const float value : own.at[k].at) {
-        sum[0] += value;
+        sum += value;
       }
     }
-    block_sums(sum, room);
-    const float mean = sum[0] * share;
-    float squares[1] = {0};
-    for (int k = 0; k < Kept; ++k) {
+    const float mean = warp_sum(sum) * share;
+    float squares = 0;
+    Row::each(lanes, s.width, [&](int k, std::size_t /*column*/) {
       for (float& value : own.at[k].at) {
         value -= mean;
-        squares[0] += Row::column(k) < s.width ? value * value : 0.0F;
+        squares += value * value;
       }
-    }
-    block_sums(squares, room + k_row_warps); // Behind it all have read the other half.
-    const float inverse = 1.0F / sqrtf(squares[0] * share + s.epsilon);
-    for (int k = 0; k < Kept; ++k) {
-      for (std::size_t i = 0; i < k_four; ++i) {
-        own.at[k].at[i] = own.at[k].at[i] * inverse * gains.at[k].at[i] + shifts.at[k].at[i];
+    });
+    const float inverse = 1.0F / sqrtf(warp_sum(squares) * share + s.epsilon);
+    Row::each(lanes, s.width, [&](int k, std::size_t column) {
+      const auto gains = load<k_eight>(gain + column);
+      const auto shifts = load<k_eight>(shift + column);
+      for (int i = 0; i < k_eight; ++i) {
+        own.at[k].at[i] = own.at[k].at[i] * inverse * gains.at[i] + shifts.at[i];
       }
-    }
-    own.write(s.width, y + row * s.width);
-    if (threadIdx.x == 0) {
+    });
+    own.write(lanes, s.width, y + row * s.width);
+    if (lanes.first == 0) {
       moments[2 * row] = mean;
       moments[2 * row + 1] = inverse;
     }
   }
 }
 
+/// A warp a row: two values read and one written, and one more read where `onto` is not null. A
+/// block's sums of what becomes dgain and dshift are a row of `partial` (blocks, 2, width), its
+/// warps' added up in turn.
+template <int Kept, typename Value>
+__global__ void __launch_bounds__(k_threads, Kept <= 3 ? 2 : 1)
+    norm_backward_kept(NormShape s, const Value* x, const float* moments, const float* gain,
+                       Value* dy, Value* onto, float* partial) {
+  DYNAMIC_SHARED(float, room);
+  using Row = KeptRow<k_eight, Kept>;
+  const Share lanes = of_warp();
+  const float share = 1.0F / static_cast<float>(s.width);
+  Row sums_of_columns[2] = {}; // What becomes dgain, and dshift.
+  for (std::size_t row = first_of_warps(); row < s.rows; row += all_warps()) {
+    Row units = Row::of(lanes, x + row * s.width, s.width);
+    Row changes = Row::of(lanes, dy + row * s.width, s.width);
+    const float mean = moments[2 * row];
+    const float inverse = moments[2 * row + 1];
+    float of_gradient = 0; // Of the gradient by gain, and of its product with the unit.
+    float of_product = 0;
+    Row::each(lanes, s.width, [&](int k, std::size_t column) {
+      const auto gains = load<k_eight>(gain + column);
+      for (int i = 0; i < k_eight; ++i) {
+        float& unit = units.at[k].at[i];
+        float& change = changes.at[k].at[i];
+        unit = (unit - mean) * inverse;
+        sums_of_columns[0].at[k].at[i] += change * unit;
+        sums_of_columns[1].at[k].at[i] += change;
+        change *= gains.at[i];
+        of_gradient += change;
+        of_product += change * unit;
+      }
+    });
+    const float mean_gradient = warp_sum(of_gradient) * share;
+    const float mean_product = warp_sum(of_product) * share;
+    for (int k = 0; k < Kept; ++k) {
+      for (int i = 0; i < k_eight; ++i) {
+        float& change = changes.at[k].at[i];
+        change = (change - mean_gradient - units.at[k].at[i] * mean_product) * inverse;
+      }
+    }
+    Value* const to = onto != nullptr ? onto : dy;
+    changes.write_sum(lanes, s.width, onto == nullptr ? nullptr : onto + row * s.width,
+                      to + row * s.width);
+  }
+  for (unsigned turn = 0; turn < k_warps; ++turn) {
+    if (threadIdx.x / k_warp_lanes == turn) {
+      for (std::size_t which = 0; which < 2; ++which) {
+        float* const before = room + which * s.width;
+        sums_of_columns[which].write_sum(
+            lanes, s.width, turn == 0 ? nullptr : before,
+            turn + 1 < k_warps ? before : partial + (2 * blockIdx.x + which) * s.width);
+      }
+    }
+    __syncthreads();
+  }
+}
+
+constexpr int k_wide_kept = 2; ///< Fours a thread, of rows that a block takes:
+constexpr std::size_t k_widest = k_wide_kept * k_four * k_row_threads; ///< so many at most.
+using WideRow = KeptRow<k_four, k_wide_kept>;
+
 /// A row of what a norm's gradient comes from.
-template <int Kept>
-struct NormRow {
-  Fours<Kept> x;
-  Fours<Kept> dy;
+struct WideNormRow {
+  WideRow x;
+  WideRow dy;
   float mean;
   float inverse;
 
   template <typename Value>
-  __device__ static NormRow of(const NormShape& s, std::size_t row, const Value* x,
-                               const float* moments, const Value* dy) {
-    return {Fours<Kept>::of(x + row * s.width, s.width),
-            Fours<Kept>::of(dy + row * s.width, s.width), moments[2 * row], moments[2 * row + 1]};
+  __device__ static WideNormRow of(const NormShape& s, std::size_t row, const Value* x,
+                                   const float* moments, const Value* dy) {
+    return {WideRow::of(of_block(), x + row * s.width, s.width),
+            WideRow::of(of_block(), dy + row * s.width, s.width), moments[2 * row],
+            moments[2 * row + 1]};
   }
 };
 
-/// Likewise, two values read and one written; a block's sums of what becomes dgain and dshift are a
-/// row of `partial` (blocks, 2, width).
-template <int Kept, typename Value>
+/// As norm_backward_kept(), a block a row, of which the next is loaded meanwhile.
+template <typename Value>
 __global__ void __launch_bounds__(k_row_threads)
-    norm_backward_kept(NormShape s, const Value* x, const float* moments, const float* gain,
-                       Value* dy, float* partial) {
+    norm_backward_wide(NormShape s, const Value* x, const float* moments, const float* gain,
+                       Value* dy, Value* onto, float* partial) {
   DYNAMIC_SHARED(float, room);
   const float share = 1.0F / static_cast<float>(s.width);
-  const auto gains = Fours<Kept>::of(gain, s.width);
-  Fours<Kept> dgain = {};
-  Fours<Kept> dshift = {};
-  auto next = NormRow<Kept>::of(s, blockIdx.x, x, moments, dy);
+  const auto gains = WideRow::of(of_block(), gain, s.width);
+  WideRow dgain = {};
+  WideRow dshift = {};
+  auto next = WideNormRow::of(s, blockIdx.x, x, moments, dy);
   unsigned half = 0; // Of the room, in turn.
   for (std::size_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
-    NormRow<Kept> own = next;
+    WideNormRow own = next;
     if (row + gridDim.x < s.rows) {
-      next = NormRow<Kept>::of(s, row + gridDim.x, x, moments, dy);
+      next = WideNormRow::of(s, row + gridDim.x, x, moments, dy);
     }
     float sums[2] = {0, 0}; // Of the gradient by gain, and of its product with the unit.
-    for (int k = 0; k < Kept; ++k) {
+    for (int k = 0; k < k_wide_kept; ++k) {
       for (std::size_t i = 0; i < k_four; ++i) {
         float& unit = own.x.at[k].at[i];
         float& change = own.dy.at[k].at[i];
@@ -140,17 +234,19 @@ __global__ void __launch_bounds__(k_row_threads)
     }
     block_sums(sums, room + half * 2 * k_row_warps);
     half ^= 1U;
-    for (int k = 0; k < Kept; ++k) {
+    for (int k = 0; k < k_wide_kept; ++k) {
       for (std::size_t i = 0; i < k_four; ++i) {
         float& change = own.dy.at[k].at[i];
         change = (change - sums[0] * share - own.x.at[k].at[i] * (sums[1] * share)) * own.inverse;
       }
     }
-    own.dy.write(s.width, dy + row * s.width);
+    Value* const to = onto != nullptr ? onto : dy;
+    own.dy.write_sum(of_block(), s.width, onto == nullptr ? nullptr : onto + row * s.width,
+                     to + row * s.width);
   }
   float* const own = partial + blockIdx.x * 2 * s.width;
-  dgain.write(s.width, own);
-  dshift.write(s.width, own + s.width);
+  dgain.write(of_block(), s.width, own);
+  dshift.write(of_block(), s.width, own + s.width);
 }
 
 /// Of columns of (rows, 2, width), where their sums go.
@@ -193,16 +289,18 @@ __global__ void norm_kernel(NormShape s, const Value* x, const float* gain, cons
   }
 }
 
-/// Any rows, a warp each, beside two sums of columns: two values read, one written.
+/// Any rows, a warp each, beside two sums of columns: two values read, one written, and one more
+/// read where `onto` is not null.
 template <typename Value>
 __global__ void norm_backward_kernel(NormShape s, const Value* x, const float* moments,
-                                     const float* gain, Value* dy) {
+                                     const float* gain, Value* dy, Value* onto) {
   const std::size_t lane = threadIdx.x % k_warp_lanes;
   const float share = 1.0F / static_cast<float>(s.width);
   for (std::size_t row = std::size_t{blockIdx.x} * k_warps + threadIdx.x / k_warp_lanes;
        row < s.rows; row += std::size_t{gridDim.x} * k_warps) {
     const Value* const from = x + row * s.width;
-    Value* const change = dy + row * s.width;
+    const Value* const change = dy + row * s.width;
+    Value* const to = (onto != nullptr ? onto : dy) + row * s.width;
     const float mean = moments[2 * row];
     const float inverse = moments[2 * row + 1];
     float of_gradient = 0;
@@ -216,7 +314,8 @@ __global__ void norm_backward_kernel(NormShape s, const Value* x, const float* m
     const float mean_product = warp_sum(of_product) * share;
     for (std::size_t i = lane; i < s.width; i += k_warp_lanes) {
       const float unit = (from[i] - mean) * inverse;
-      change[i] = (change[i] * gain[i] - mean_gradient - unit * mean_product) * inverse;
+      const float dx = (change[i] * gain[i] - mean_gradient - unit * mean_product) * inverse;
+      to[i] = onto != nullptr ? dx + to[i] : dx;
     }
   }
 }
@@ -237,16 +336,18 @@ struct GainChange {
 template <typename Value>
 int put_norm_of(const CudaStreamHandle* stream, const NormShape& s, const Value* x,
                 const float* gain, const float* shift, Value* y, float* moments) {
-  const std::size_t kept = kept_of(s.width, x, gain, shift, y);
-  if (kept == 0) {
-    return launch(norm_kernel<Value>, blocks_for(s.rows, k_warps), k_threads, 0, stream, s, x, gain,
-                  shift, y, moments);
-  }
-  const std::size_t rows = s.rows / k_most_blocks; // Eight a block where there are many.
-  const unsigned blocks = blocks_for(s.rows, rows < 1 ? 1 : rows < 8 ? rows : 8, 8 * k_most_blocks);
-  return launch(kept == 1 ? norm_kept<1, Value> : norm_kept<2, Value>, blocks,
-                threads_of_row(s.width, kept), 2 * k_row_warps * sizeof(float), stream, s, x, gain,
-                shift, y, moments);
+  constexpr int k_most_kept = 16;
+  return by_kept<k_most_kept>(
+      s.width,
+      [&](auto kept) {
+        return launch(norm_kept<kept, Value>, blocks_for(s.rows, k_warps, 8 * k_most_blocks),
+                      k_threads, 0, stream, s, x, gain, shift, y, moments);
+      },
+      [&] {
+        return launch(norm_kernel<Value>, blocks_for(s.rows, k_warps), k_threads, 0, stream, s, x,
+                      gain, shift, y, moments);
+      },
+      x, gain, shift, y);
 }
 
 int put_norm(const CudaStreamHandle* stream, const NormShape& s, const ConstTypedPointer& x,
@@ -260,9 +361,16 @@ int put_norm(const CudaStreamHandle* stream, const NormShape& s, const ConstType
 template <typename Value>
 int put_norm_backward_of(const CudaStreamHandle* stream, const NormShape& s, const Value* x,
                          const float* moments, const float* gain, bool accumulate, Value* dy,
-                         float* dgain, float* dshift) {
-  const std::size_t kept = kept_of(s.width, x, gain, dy);
-  if (kept == 0) {
+                         Value* onto, float* dgain, float* dshift) {
+  constexpr int k_most_kept = 4;
+  constexpr std::size_t k_multiprocessors = 132;
+  auto* const of_columns = reinterpret_cast<float*>(stream->partial);
+  float* const partial = of_columns + k_column_partials;
+  const auto add_columns = [&](unsigned blocks) {
+    return put_column_sums(stream, blocks, 2 * s.width, Strided<true>{partial, 2 * s.width},
+                           accumulate, NormChanges{s.width, dgain, dshift}, of_columns);
+  };
+  const auto put_any = [&] {
     int error = put_column_sums(stream, s.rows, s.width, GainChange<Value>{s.width, x, moments, dy},
                                 accumulate, dgain);
     if (error == 0) {
@@ -271,31 +379,43 @@ int put_norm_backward_of(const CudaStreamHandle* stream, const NormShape& s, con
     }
     return error != 0 ? error
                       : launch(norm_backward_kernel<Value>, blocks_for(s.rows, k_warps), k_threads,
-                               0, stream, s, x, moments, gain, dy);
-  }
-  // As many as 132 multiprocessors hold at once, of eight rows or more each.
-  constexpr std::size_t k_rows_a_block = 8;
-  const unsigned threads = threads_of_row(s.width, kept);
-  const std::size_t most = 132 * (4 * k_threads / kept / threads);
-  const unsigned blocks = blocks_for(s.rows, k_rows_a_block, most);
-  auto* const of_columns = reinterpret_cast<float*>(stream->partial);
-  float* const partial = of_columns + k_column_partials;
-  const int error =
-      launch(kept == 1 ? norm_backward_kept<1, Value> : norm_backward_kept<2, Value>, blocks,
-             threads, 4 * k_row_warps * sizeof(float), stream, s, x, moments, gain, dy, partial);
-  return error != 0
-             ? error
-             : put_column_sums(stream, blocks, 2 * s.width, Strided<true>{partial, 2 * s.width},
-                               accumulate, NormChanges{s.width, dgain, dshift}, of_columns);
+                               0, stream, s, x, moments, gain, dy, onto);
+  };
+  const auto put_wide = [&] {
+    if (s.width % k_four != 0 || s.width > k_widest || !are_fours(x, gain, dy, onto)) {
+      return put_any();
+    }
+    // As many as 132 multiprocessors hold at once, of eight rows or more each.
+    constexpr std::size_t k_rows_a_block = 8;
+    const unsigned threads = threads_of_row(s.width, k_wide_kept);
+    const unsigned blocks = blocks_for(s.rows, k_rows_a_block,
+                                       k_multiprocessors * (4 * k_threads / k_wide_kept / threads));
+    const int error =
+        launch(norm_backward_wide<Value>, blocks, threads, 4 * k_row_warps * sizeof(float), stream,
+               s, x, moments, gain, dy, onto, partial);
+    return error != 0 ? error : add_columns(blocks);
+  };
+  return by_kept<k_most_kept>(
+      s.width,
+      [&](auto kept) { // As many as there is room for at once.
+        const unsigned blocks =
+            blocks_for(s.rows, k_warps, k_multiprocessors * (kept <= 3 ? 2 : 1));
+        const int error =
+            launch(norm_backward_kept<kept, Value>, blocks, k_threads, 2 * s.width * sizeof(float),
+                   stream, s, x, moments, gain, dy, onto, partial);
+        return error != 0 ? error : add_columns(blocks);
+      },
+      put_wide, x, gain, dy, onto);
 }
 
 int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s,
                       const ConstTypedPointer& x, const float* moments, const float* gain,
-                      bool accumulate, const TypedPointer& dy, float* dgain, float* dshift) {
+                      bool accumulate, const TypedPointer& dy, const TypedPointer& onto,
+                      float* dgain, float* dshift) {
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
     return put_norm_backward_of(stream, s, x.as<Value>(), moments, gain, accumulate, dy.as<Value>(),
-                                dgain, dshift);
+                                onto.as<Value>(), dgain, dshift);
   });
 }
 

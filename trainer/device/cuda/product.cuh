@@ -224,13 +224,14 @@ template <typename Value>
 struct Ending {
   using Epilogue = Matmul::Epilogue;
   Epilogue epilogue = Epilogue::none;
-  const float* bias = nullptr;
+  const void* bias = nullptr;
+  bool is_bf16_bias = false;
   const Value* u = nullptr;
   Value* beside = nullptr;
 
   static Ending of(const Matmul& s) {
     const bool is_slope = Ending{s.epilogue}.is_slope();
-    return {s.epilogue, is_slope ? nullptr : s.with.as<float>(),
+    return {s.epilogue, is_slope ? nullptr : s.with.memory, s.with.type == DType::bf16,
             is_slope ? s.with.as<Value>() : nullptr,
             s.epilogue == Epilogue::bias_gradient ? nullptr : s.beside.as<Value>()};
   }
@@ -240,6 +241,16 @@ struct Ending {
   }
   DTRAIN_ON_BOTH bool is_slope() const {
     return epilogue >= Epilogue::drelu && epilogue <= Epilogue::dgelu_tanh;
+  }
+  /// Of columns from `column` on.
+  template <int N>
+  __device__ Pack<float, N> biases(std::size_t column) const {
+    return is_bf16_bias ? load_floats<N>(static_cast<const Bf16Value*>(bias) + column)
+                        : load_floats<N>(static_cast<const float*>(bias) + column);
+  }
+  __device__ bool has_bias_by_fours() const {
+    return is_bf16_bias ? are_fours(static_cast<const Bf16Value*>(bias))
+                        : are_fours(static_cast<const float*>(bias));
   }
   /// What becomes of a value of C that has the bias, or that `its_u` is beside.
   __device__ float end(float value, float its_u) const {
@@ -263,7 +274,7 @@ struct Ending {
   /// What becomes of value number `at` of C, which is in `column`.
   __device__ float operator()(float value, std::size_t at, std::size_t column) const {
     if (has_bias(epilogue)) {
-      value += bias[column];
+      value += biases<1>(column).at[0];
     }
     if (is_gelu()) {
       beside[at] = value;
@@ -278,7 +289,8 @@ struct Store {
   Value* c;
   bool accumulate = false;
   Ending<Value> ending = {};
-  std::size_t row_size = 0; ///< From a row of C to the next; 0: n.
+  std::size_t row_size = 0;    ///< From a row of C to the next; 0: n.
+  const Value* plus = nullptr; ///< Added to it.
 
   __device__ void operator()(const Tile& sum, const TilePlace& place, const Extent& size) const {
     Value* const to = c + blockIdx.z * size.m * size.n;
@@ -292,7 +304,8 @@ struct Store {
           continue;
         }
         const std::size_t at = at_row * (row_size == 0 ? size.n : row_size) + at_column;
-        const float value = ending(sum[r][own], at, at_column);
+        const float value =
+            ending(sum[r][own], at, at_column) + (plus != nullptr ? float{plus[at]} : 0.0F);
         to[at] = accumulate ? to[at] + value : value;
       }
     }

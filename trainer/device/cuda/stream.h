@@ -20,6 +20,7 @@ struct CudaStreamHandle {
   unsigned* arrived = nullptr; ///< and how many of them are done: 0 between kernels.
   void* workspace = nullptr;   ///< Likewise, of matrix products (matmul.h).
   std::size_t workspace_bytes = 0;
+  std::size_t most_shared = 0;      ///< Bytes of shared memory that a block may have.
   DType multiplies_in = DType::f32; ///< Device::multiply_in()
   Narrowed* narrowed = nullptr;     ///< What is multiplied so (matmul.h).
 };

@@ -3,6 +3,7 @@
 // each reads and writes are beside it, of 4 or 2 bytes each. Letters as text_kernels.h has them.
 #include "trainer/device/cuda/dropped.cuh"
 #include "trainer/device/cuda/kernels.h"
+#include "trainer/device/cuda/mma.cuh"
 #include "trainer/device/cuda/product.cuh"
 #include "trainer/philox.h"
 #include "trainer/random.h"
@@ -121,22 +122,47 @@ __device__ inline float block_largest(float value, float* room) {
   return value;
 }
 
-// Of many logits a block of as many threads as there are has a multiprocessor for itself: so the
-// rows under way, of 132 times 50,304 logits 27 MB at most, are still in the second cache when they
-// are read again.
+// Of many logits a block has as many threads as there are. Where it keeps them in shared memory,
+// two blocks of half as many share a multiprocessor, so that one reads while the other computes or
+// writes; else one has it for itself: so the rows under way, of 132 times 50,304 logits 27 MB at
+// most, are still in the second cache when they are read again.
 constexpr std::size_t k_many_logits = 8192;
 constexpr int k_most_threads = 1024;
 constexpr std::size_t k_rows_in_cache = 132;
 constexpr std::size_t k_score_room = (k_most_threads / k_warp_lanes) * 3; ///< Doubles.
+constexpr std::size_t k_room_besides =
+    k_score_room * sizeof(double) + k_most_threads / k_warp_lanes * sizeof(float);
+static_assert(k_room_besides % 16 == 0); // Behind it logits are kept.
 
-/// A block a slot: each logit is read twice, and written; two exponentials each.
+constexpr std::size_t k_reserved = 1024; ///< Bytes of each block's, of all but the first here.
+
+/// A block's pass over a row: work(index, a pack of each array…), by 16 bytes where they lie so.
+template <typename Work, typename Value, typename... More>
+__device__ void walk_row(std::size_t width, const Work& work, Value* row, More*... more) {
+  constexpr int k_sixteen = 16 / sizeof(Value);
+  std::size_t done = 0;
+  if (are_packs<k_sixteen>(row, more...)) {
+    walk<k_sixteen, 4>(of_block(), 0, width / k_sixteen, work, row, more...);
+    done = width / k_sixteen * k_sixteen;
+  }
+  walk<1, 1>(of_block(), done, width - done, work, row, more...);
+}
+
+__device__ inline float power_of_e(float x) {
+  constexpr float k_log2_e = 1.44269504F;
+  return power_of_two(x * k_log2_e);
+}
+
+/// A block a slot: each logit is read and written, and where it is not kept meanwhile (`keeps`)
+/// read twice; two exponentials each.
 template <typename Value>
 __global__ void __launch_bounds__(k_most_threads)
     masked_cross_entropy_kernel(MaskedShape s, const std::int32_t* masked,
-                                const std::int32_t* targets, const float* scale, Value* logits,
-                                double* partial, unsigned* arrived, Score* score) {
+                                const std::int32_t* targets, const float* scale, bool keeps,
+                                Value* logits, double* partial, unsigned* arrived, Score* score) {
   DYNAMIC_SHARED(double, room);
   auto* const room_of_largest = reinterpret_cast<float*>(room + k_score_room);
+  auto* const kept = reinterpret_cast<Value*>(room_of_largest + k_most_threads / k_warp_lanes);
   double scored[3] = {0, 0, 0}; // Loss, correct and count, by the first thread.
   for (std::size_t slot = blockIdx.x; slot < s.slots(); slot += gridDim.x) {
     Value* const z = logits + slot * s.row_size();
@@ -154,33 +180,43 @@ __global__ void __launch_bounds__(k_most_threads)
     const float logit = z[target];
     float own_largest = -3.4028235e38F; // Finite, so that it can be subtracted from itself.
     float own = 0;
-    const auto add = [&]<int N>(std::size_t /*word*/, const Pack<Value, N>& some) {
+    const auto add = [&]<int N>(std::size_t at, const Pack<Value, N>& some) {
+      if (keeps) {
+        store(some, kept + at);
+      }
       float most = some.at[0];
       for (const float value : some.at) {
         most = value > most ? value : most;
       }
       if (most > own_largest) {
-        own *= expf(own_largest - most);
+        own *= power_of_e(own_largest - most);
         own_largest = most;
       }
       for (const float value : some.at) {
-        own += expf(value - own_largest);
+        own += power_of_e(value - own_largest);
       }
     };
-    each_pack(of_block(), s.width, true, add, static_cast<const Value*>(z));
+    walk_row(s.width, add, static_cast<const Value*>(z));
     const float largest = block_largest(own_largest, room_of_largest);
-    sums[1] = double{own * expf(own_largest - largest)};
+    sums[1] = double{own * power_of_e(own_largest - largest)};
     block_sums(sums, room); // Behind it everybody has read the target's logit.
     if (scale != nullptr) {
       const float weight = *scale / static_cast<float>(sums[0]);
       const auto share = static_cast<float>(1 / sums[1]);
-      const auto change = [&]<int N>(std::size_t word, Pack<Value, N>& some) {
+      const float by = share * weight;
+      const auto change = [&]<int N>(std::size_t at, const Pack<Value, N>& some,
+                                     Pack<Value, N>& to) {
         for (int k = 0; k < N; ++k) {
-          const float p = expf(some.at[k] - largest) * share;
-          some.at[k] = (p - (word + k == target ? 1.0F : 0.0F)) * weight;
+          to.at[k] = power_of_e(some.at[k] - largest) * by;
+        }
+        if (target - at < N) {
+          for (int k = 0; k < N; ++k) {
+            to.at[k] = at + k == target ? (power_of_e(logit - largest) * share - 1) * weight
+                                        : static_cast<float>(to.at[k]);
+          }
         }
       };
-      each_pack(of_block(), s.width, true, change, z);
+      walk_row(s.width, change, static_cast<const Value*>(keeps ? kept : z), z);
     }
     if (threadIdx.x == 0) {
       scored[0] += log(sums[1]) - (double{logit} - double{largest});
@@ -251,15 +287,20 @@ int put_scatter_masked(const CudaStreamHandle* stream, const MaskedShape& s,
 int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape& s,
                              const std::int32_t* masked, const std::int32_t* targets,
                              const float* scale, const TypedPointer& logits, Score* score) {
-  const bool are_many = s.width >= k_many_logits;
   return by_type(logits.type, [&](auto value) {
     using Value = decltype(value);
-    return launch(masked_cross_entropy_kernel<Value>,
-                  blocks_for(s.slots(), 1, are_many ? k_rows_in_cache : k_most_blocks),
-                  are_many ? k_most_threads : k_threads,
-                  k_score_room * sizeof(double) + k_most_threads / k_warp_lanes * sizeof(float),
-                  stream, s, masked, targets, scale, logits.as<Value>(), stream->partial,
-                  stream->arrived, score);
+    const bool are_many = s.width >= k_many_logits;
+    const std::size_t kept = k_room_besides + s.width * sizeof(Value);
+    const bool keeps = are_many && kept <= stream->most_shared;
+    const bool share = keeps && 2 * kept + k_reserved <= stream->most_shared;
+    return launch(
+        masked_cross_entropy_kernel<Value>,
+        blocks_for(s.slots(), 1, !are_many ? k_most_blocks : k_rows_in_cache * (share ? 2 : 1)),
+        !are_many ? k_threads
+        : share   ? k_most_threads / 2
+                  : k_most_threads,
+        keeps ? kept : k_room_besides, stream, s, masked, targets, scale, keeps, logits.as<Value>(),
+        stream->partial, stream->arrived, score);
   });
 }
 
