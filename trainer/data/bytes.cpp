@@ -16,7 +16,7 @@ Bytes::Bytes(std::vector<std::uint8_t> own)
 
 std::optional<Bytes> Bytes::map(const std::string& path, std::size_t offset, std::size_t size) {
   struct stat status {};
-  // A FIFO that is opened to look at it would lose its writer.
+  // Opening a FIFO to inspect it would end its writer, so do not open it.
   if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || size == 0 ||
       static_cast<std::size_t>(status.st_size) != offset + size) {
     return std::nullopt;

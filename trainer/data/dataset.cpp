@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t k_most_files = 100'000;
 
-/// The plain or compressed file of this name; empty: neither.
+/// Path of the plain or compressed file with this name; empty if neither exists.
 std::string one_file(const std::string& folder, const std::string& name) {
   for (const char* suffix : {"", ".gz"}) {
     std::string path = (fs::path(folder) / (name + suffix)).string();
@@ -39,7 +39,7 @@ std::string shard_name(const std::string& name, std::size_t i, std::size_t count
   return fmt::format("{}-{:05}-of-{:05}", name, i, count);
 }
 
-/// How many files NAME-…-of-COUNT there are to be; 0: none.
+/// COUNT of the files NAME-…-of-COUNT; 0 if there is no such file.
 std::size_t shard_count(const std::string& folder, const std::string& name) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -55,7 +55,7 @@ std::size_t shard_count(const std::string& folder, const std::string& name) {
   return 0;
 }
 
-/// One file, or all its parts in order.
+/// The single file, or all its parts in order.
 std::vector<std::string> find_files(const std::string& folder, const std::string& name) {
   if (const std::string path = one_file(folder, name); !path.empty()) {
     return {path};
@@ -131,7 +131,7 @@ ImageSet load_files(const std::string& images_path, const std::string& labels_pa
   return set;
 }
 
-/// Of a split's files, those that are this reader's.
+/// The files of a split that this reader is assigned.
 Split load_split(const std::vector<std::string>& images, const std::vector<std::string>& labels,
                  const Reader& reader) {
   if (images.size() != labels.size()) {
@@ -216,7 +216,8 @@ const char* scored_things(const Dataset& dataset) { return dataset.train.source-
 std::uint64_t digest(const Dataset& dataset) {
   std::uint64_t sum = dataset.classes + static_cast<std::uint64_t>(dataset.shard);
   const Split& train = dataset.train;
-  if (dataset.shard != AutoShard::file && !train.source->is_stream()) { // Else each worker's own.
+  if (dataset.shard != AutoShard::file &&
+      !train.source->is_stream()) { // Otherwise each worker reads its own.
     sum = sum * 31 + train.source->digest();
   }
   if (dataset.test.source) {

@@ -24,7 +24,7 @@ constexpr long k_redirects = 5;
 constexpr double k_mib = 1024.0 * 1024.0;
 constexpr double k_download_redraw_seconds = 0.1;
 
-/// Loaded for the first download: few ranks have one, and it brings 33 libraries.
+/// libcurl is loaded at the first download: few ranks download, and it loads 33 libraries.
 struct Curl {
   decltype(&::curl_easy_init) init = nullptr;
   decltype(&::curl_easy_cleanup) cleanup = nullptr;
@@ -64,11 +64,11 @@ struct Cleanup {
   void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
 };
 
-/// Where the bytes go as they arrive.
+/// Receives the bytes as they arrive.
 struct Sink {
   AtomicFile file;
   std::unique_ptr<EVP_MD_CTX, Cleanup> digest;
-  std::string error; ///< Of the file; exceptions must not cross libcurl.
+  std::string error; ///< Error of writing the file; exceptions must not cross libcurl.
   std::string name;
   bool progress_bar;
   double drawn_at = 0;

@@ -3,7 +3,7 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_aligned = 64; ///< Fields begin so, where they are sent together.
+constexpr std::size_t k_aligned = 64; ///< Alignment in bytes of fields that are copied together.
 
 std::size_t rounded_up(std::size_t bytes) {
   return (bytes + k_aligned - 1) / k_aligned * k_aligned;
@@ -56,7 +56,7 @@ Batch Feed::make_batch(std::size_t rows) {
     const bool is_used_as_sent = !is_host_ && !keeps() && !field.becomes_float();
     if (!is_used_as_sent && values_[i].size() < rows * field.width) {
       if (!is_host_) {
-        stream_.record()->wait(); // Nothing reads what is given back.
+        stream_.record()->wait(); // Wait until nothing reads the buffer before it is freed.
       }
       values_[i] = device_.allocate(rows * field.width, field.type);
     }
@@ -94,7 +94,7 @@ Batch Feed::send(const RowsToRead& rows) {
   }
   Staged& staged = staged_[++turn_ % staged_.size()];
   if (staged.copied) {
-    staged.copied->wait(); // Two batches ago.
+    staged.copied->wait(); // This buffer was last used two batches ago.
   }
   if (staged.pinned.size() < bytes) {
     staged.pinned = device_.allocate_pinned(bytes, DType::u8);
@@ -122,7 +122,7 @@ Batch Feed::send(const RowsToRead& rows) {
       batch[field.name].memory = sent + places[i];
     }
   }
-  // Other fields are read where they are: by what is on the stream before the next batch is.
+  // Other fields are read in place, by work queued on the stream before the next batch.
   staged_[(turn_ + 1) % staged_.size()].used = stream_.record();
   return batch;
 }

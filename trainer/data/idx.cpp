@@ -29,10 +29,10 @@ struct ValueType {
   std::uint32_t code;
   std::size_t bytes;
 };
-/// Images have the first one alone.
+/// Images use only the first one.
 constexpr std::array<ValueType, 3> k_value_types = {{{0x08, 1}, {0x0B, 2}, {0x0C, 4}}};
 
-/// A file that zlib reads, whether compressed or not.
+/// A file read by zlib, compressed or not.
 class GzipFile {
  public:
   explicit GzipFile(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
@@ -44,7 +44,7 @@ class GzipFile {
 
   bool is_plain() const { return gzdirect(file_.get()) == 1; }
 
-  /// Up to `size` bytes: fewer only at the end.
+  /// Reads up to `size` bytes; fewer only at the end of the file.
   std::size_t read(std::uint8_t* to, std::size_t size) {
     const int got = gzread(file_.get(), to, static_cast<unsigned>(size));
     int code = Z_OK;

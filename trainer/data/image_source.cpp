@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-// The fields' numbers.
+// Indexes of the fields.
 constexpr std::size_t k_pixels = 0;
 constexpr std::size_t k_label = 1;
 
@@ -36,7 +36,7 @@ class Images final : public SampleSource {
                      fields_of(set.height, set.width, set.label_type)),
         set_(std::move(set)), pixels_(set_.height * set_.width) {}
 
-  /// The last rows' lines are asked for before the first are taken: rows lie anywhere in memory.
+  /// Prefetches later rows while earlier ones are copied: rows lie anywhere in memory.
   void read(const RowsToRead& rows, const RowMemory& to) const override {
     constexpr std::size_t k_ahead = 8;
     const std::span<const std::uint64_t> samples = rows.samples;
@@ -89,7 +89,9 @@ class StreamedImages final : public SampleSource {
   void begin(std::size_t readers, std::size_t batch) const override {
     stream_->begin(readers, batch);
   }
-  std::uint64_t digest() const override { return 0; } // It is one worker's own.
+  std::uint64_t digest() const override {
+    return 0;
+  } // Each worker has its own stream: nothing to compare.
 
  private:
   std::unique_ptr<SampleStream> stream_;

@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-constexpr int k_stream_shift = 32; ///< Seeds of a job's streams lie that far apart.
+constexpr int k_stream_shift = 32; ///< Distance in bits between the seeds of a job's streams.
 
 } // namespace
 
@@ -21,7 +21,7 @@ SamplerOptions sampler_options(const Dataset& data, std::size_t batch_size, int 
   options.world_size = world_size / data.streams;
   options.rank = rank % options.world_size;
   options.samples = samples;
-  // Workers that read the same files shuffle them each in an order of its own.
+  // Workers that read the same files each shuffle them in a different order.
   options.seed = seed + (data.shard == AutoShard::off
                              ? static_cast<std::uint64_t>(data.stream) << k_stream_shift
                              : 0);

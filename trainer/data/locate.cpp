@@ -34,7 +34,7 @@ bool has_all_files(const fs::path& folder, const KnownDataset& dataset) {
   });
 }
 
-/// Held until it goes out of scope, or the process ends in any way.
+/// Holds the lock until it goes out of scope or the process ends.
 class FolderLock {
  public:
   explicit FolderLock(const fs::path& folder)
@@ -94,7 +94,8 @@ DataPlaces data_places_from_env() {
     const std::string home = text(std::getenv("HOME"));
     cache = home.starts_with('/') ? home + "/.cache" : "";
   }
-  places.cache = cache.empty() ? "" : cache + "/dtrain/datasets"; // A shared folder is no place.
+  places.cache =
+      cache.empty() ? "" : cache + "/dtrain/datasets"; // Never a folder that other users can write.
   places.url = text(dtrain::environment::k_data_url.value());
   while (places.url.ends_with('/')) {
     places.url.pop_back();

@@ -8,7 +8,7 @@
 namespace trainer {
 namespace {
 
-/// Numbers of one row's own, one after the other.
+/// Random numbers that depend only on the seed and the row.
 class RowRandom {
  public:
   RowRandom(std::uint64_t seed, std::uint64_t position) : seed_(seed), position_(position) {}
@@ -19,7 +19,7 @@ class RowRandom {
     }
     return numbers_[next_++ % 4];
   }
-  /// Below `end`, by a product instead of a remainder: each as likely to a part in 2^32 / end.
+  /// A number below `end`, by multiplication instead of remainder (Lemire); the bias is end / 2^32.
   std::uint32_t below(std::size_t end) {
     return static_cast<std::uint32_t>(std::uint64_t{bits()} * end >> 32);
   }
@@ -31,7 +31,7 @@ class RowRandom {
   std::array<std::uint32_t, 4> numbers_{};
 };
 
-constexpr std::size_t k_ends = 2; ///< A row's first and last token.
+constexpr std::size_t k_ends = 2; ///< The first and last token of a row are never masked.
 
 } // namespace
 
@@ -56,7 +56,8 @@ std::size_t Masking::most(std::size_t tokens) const {
 std::size_t Masking::operator()(std::uint64_t seed, std::uint64_t position,
                                 std::span<TokenId> tokens, std::span<std::int32_t> positions,
                                 std::span<TokenId> labels) const {
-  std::vector<std::int32_t> inner; // What may be masked: a row of several texts has marks between.
+  std::vector<std::int32_t>
+      inner; // Positions that may be masked: a row of several texts has separators between them.
   for (std::size_t i = 1; i + 1 < tokens.size(); ++i) {
     if (tokens[i] != first_ && tokens[i] != last_) {
       inner.push_back(static_cast<std::int32_t>(i));
@@ -71,7 +72,7 @@ std::size_t Masking::operator()(std::uint64_t seed, std::uint64_t position,
   const std::size_t count =
       std::clamp<std::size_t>(static_cast<std::size_t>(wanted), 1, inner.size());
 
-  // Floyd's: of a growing range, each time one of it that is not taken yet, else its end.
+  // Floyd's sampling: of a growing range, take one that is not taken yet, else its last.
   for (std::size_t end = inner.size() - count, taken = 0; end < inner.size(); ++end, ++taken) {
     const std::int32_t chosen = inner[random.below(end + 1)];
     const auto stop = positions.begin() + static_cast<std::ptrdiff_t>(taken);

@@ -69,7 +69,7 @@ SampleStream::~SampleStream() {
   }
 }
 
-/// Without waiting for a writer: reads find none until one comes.
+/// Opens without waiting for a writer: reads return nothing until one connects.
 void SampleStream::open(Part& part) {
   part.file = Fd(::open(part.path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!part.file) {
@@ -83,7 +83,7 @@ bool SampleStream::has_header(const Part& part) {
   return part.header.size() == idx_header_size(part.dimensions);
 }
 
-/// False where nothing was there.
+/// Returns false if there was nothing to read.
 bool SampleStream::receive_header(Part& part) {
   const std::size_t have = part.header.size();
   const std::size_t size = idx_header_size(part.dimensions);
@@ -99,7 +99,8 @@ bool SampleStream::receive_header(Part& part) {
                                 part.path, part.path));
   }
   if (got == 0) {
-    parse_idx_header(part.path, part.header, part.dimensions); // Throws: it is cut off.
+    parse_idx_header(part.path, part.header,
+                     part.dimensions); // Throws, because the header is truncated.
   }
   return got > 0;
 }
@@ -127,7 +128,7 @@ void SampleStream::begin(std::size_t readers, std::size_t batch) {
   if (window_ != 0) {
     return;
   }
-  // A reader may be a batch behind another.
+  // One reader may be a batch behind another.
   window_ = std::min(
       count_, std::max(batch * (2 + k_batches_ahead), window_bytes_ / (parts_[k_images].size + 1)));
   behind_.assign(readers, 0);
@@ -148,7 +149,7 @@ void SampleStream::read(std::size_t reader, std::uint64_t first, std::size_t cou
   if (ready_ < end) {
     std::rethrow_exception(failure_);
   }
-  lock.unlock(); // The thread writes no place that a reader has not passed.
+  lock.unlock(); // The thread never writes where a reader has yet to read.
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t place = (first + i) % window_;
     take(i, parts_[k_images].ring.data() + place * parts_[k_images].size,
@@ -175,7 +176,7 @@ std::uint64_t SampleStream::whole() const {
                   parts_[k_labels].bytes / parts_[k_labels].size);
 }
 
-/// Bytes that may be read now: of the header, or of one piece of the ring.
+/// Number of bytes that may be read now, of the header or of one contiguous piece of the ring.
 std::size_t SampleStream::room(const Part& part, std::uint64_t low) const {
   if (!has_header(part)) {
     return idx_header_size(part.dimensions) - part.header.size();
@@ -185,7 +186,7 @@ std::size_t SampleStream::room(const Part& part, std::uint64_t low) const {
   return static_cast<std::size_t>(std::min<std::uint64_t>(end - part.bytes, part.ring.size() - at));
 }
 
-/// False where nothing was there.
+/// Returns false if there was nothing to read.
 bool SampleStream::receive(Part& part, std::size_t room) {
   if (!has_header(part)) {
     const bool has_come = receive_header(part);
@@ -265,7 +266,7 @@ void SampleStream::fill() {
       came_.notify_all();
     }
     note_waiting(parts_[k_labels]);
-    // One holds its writer back until the other has come, not for those that train.
+    // Only a FIFO that waits for the other one stalls, not one that waits for training.
     const Part& full = parts_[rooms[k_images] == 0 ? k_images : k_labels];
     const Part& other = parts_[rooms[k_images] == 0 ? k_labels : k_images];
     const bool is_held = full.is_fifo && room(full, low) == 0 && full.bytes < count_ * full.size;

@@ -23,7 +23,7 @@ class SyntheticText final : public TokenSource {
   std::uint64_t digest() const override { return seed_ + count() * length() + kind().vocabulary; }
 
  private:
-  /// Every so many tokens one is masked, from a place on that the position says.
+  /// One token in every so many is masked, starting at an offset that depends on the position.
   void read_row(std::uint64_t sample, std::uint64_t seed, std::uint64_t position,
                 const TokenRow& to) const override {
     for (std::size_t i = 0; i < length(); ++i) {

@@ -166,7 +166,7 @@ bool is_token_set(const std::string& folder) {
   return fs::is_regular_file(manifest_path(folder), error);
 }
 
-/// Whose messages name the manifest and what of it is wrong.
+/// Its error messages name the manifest and the field that is wrong.
 class ManifestReader {
  public:
   explicit ManifestReader(const std::string& folder)
@@ -202,7 +202,7 @@ class ManifestReader {
   }
 
  private:
-  /// That is below `end`.
+  /// The value, which must be below `end`.
   std::uint64_t number(const Json& object, const char* key, std::uint64_t end) const {
     const auto found = object.find(key);
     if (found == object.end() || !found->is_number_unsigned() ||
@@ -240,7 +240,7 @@ class ManifestReader {
 
   TokenRows::Shard open(const Json& entry, const TokenSet& set) const {
     const fs::path name = entry.is_object() ? text(entry, "file") : "";
-    if (name.empty() || name != name.filename()) { // Nothing outside of the folder.
+    if (name.empty() || name != name.filename()) { // No path out of the folder.
       throw DataError(fmt::format("{}: names a shard {}, which is no file of the folder; {}", path_,
                                   dtrain::printable(name.string()), k_again));
     }
@@ -285,7 +285,8 @@ TokenSetWriter::TokenSetWriter(std::string folder, const Options& options)
               {.name = k_held_out_rows, .tokens = {}, .manifest = {}}} {
   make_folder(folder_);
   std::error_code error;
-  fs::remove(manifest_path(folder_), error); // First: without it there is none.
+  fs::remove(manifest_path(folder_),
+             error); // The manifest goes first: without it, there is no set of shards.
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".tokens")) {

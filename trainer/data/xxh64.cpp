@@ -13,7 +13,7 @@ constexpr std::uint64_t k_prime_3 = 0x165667B19E3779F9;
 constexpr std::uint64_t k_prime_4 = 0x85EBCA77C2B2AE63;
 constexpr std::uint64_t k_prime_5 = 0x27D4EB2F165667C5;
 
-/// Little-endian, as the machines this runs on.
+/// Reads little-endian, the byte order of all supported machines.
 template <typename Word>
 std::uint64_t read_number(const std::uint8_t* from) {
   Word word = 0;
@@ -30,7 +30,7 @@ std::uint64_t round(std::uint64_t sum, std::uint64_t word) {
 Xxh64::Xxh64(std::uint64_t seed)
     : seed_(seed), lanes_{seed + k_prime_1 + k_prime_2, seed + k_prime_2, seed, seed - k_prime_1} {}
 
-/// Gives where they end.
+/// Returns the end of what it consumed.
 const std::uint8_t* Xxh64::take_stripes(const std::uint8_t* at, std::size_t count) {
   Lanes lanes = lanes_;
   for (; count > 0; --count) {

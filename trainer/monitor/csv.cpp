@@ -82,7 +82,7 @@ std::int64_t CsvLog::last_step() const {
     text.remove_suffix(1);
   }
   text.remove_prefix(text.rfind('\n') + 1);
-  std::int64_t step = -1; // As it stays where the line is the columns' names.
+  std::int64_t step = -1; // Stays -1 if the line is the header.
   std::from_chars(text.data(), text.data() + text.size(), step);
   return step;
 }
@@ -92,7 +92,7 @@ void CsvLog::write(const std::string& text) const {
   if (::write(file_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     const int error = errno;
     if (ftruncate(file_, before) != 0) {
-      // What is there is all there is.
+      // The partial line stays.
     }
     throw Error(fmt::format("--csv={}: cannot write: {}", path_, std::strerror(error)));
   }

@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-/// What is summed over ranks; each rank's own seconds a step follow it.
+/// Values summed over ranks; the seconds a step of each rank follow them.
 enum Sum : std::size_t {
   k_loss,
   k_correct,
@@ -24,7 +24,8 @@ enum Sum : std::size_t {
   k_exposed,
   k_metric_sums
 };
-constexpr double k_held_back = 1.5; ///< Times the median.
+constexpr double k_held_back =
+    1.5; ///< A rank slower than this multiple of the median is a straggler.
 
 } // namespace
 

@@ -25,7 +25,7 @@ void share(Value& value, int root, Communicator& communicator) {
   communicator.broadcast(std::as_writable_bytes(std::span(&value, 1)), root, "timeline");
 }
 
-/// What to add to `rank`'s clock to get rank 0's; the same on every rank.
+/// Offset from the clock of `rank` to that of rank 0; the same on every rank.
 double offset_to_rank_0(int rank, Communicator& communicator) {
   double best = std::numeric_limits<double>::infinity();
   double offset = 0;

@@ -23,14 +23,14 @@ constexpr std::int64_t k_most_warm_up_steps = 50;
 constexpr double k_warm_up_seconds = 0.5;
 constexpr std::int64_t k_least_steps = 2;
 
-/// Of this thread.
+/// CPU time of this thread.
 double cpu_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-/// One rank's part, in a thread of its own.
+/// Runs one rank, in its own thread.
 void benchmark_rank(const RunOptions& options, double seconds, const Rank& which) {
   Device& device = which.device;
   Communicator& communicator = which.communicator;

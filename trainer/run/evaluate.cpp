@@ -26,7 +26,7 @@ Score evaluate(Model& model, ParameterOwner& owner, const Split& split, Device& 
   const auto batch_of = [&](std::size_t first, std::size_t rows) {
     samples.resize(rows);
     std::iota(samples.begin(), samples.end(), first);
-    return feed->read({.samples = samples, .position = first}); // Masked alike each time.
+    return feed->read({.samples = samples, .position = first}); // The same mask at each evaluation.
   };
   Outcomes outcomes(device);
   Score* const score = &outcomes.begin()->score;
@@ -34,7 +34,7 @@ Score evaluate(Model& model, ParameterOwner& owner, const Split& split, Device& 
     owner.begin_pass();
     if (const std::size_t first = begin + done; first < last) {
       model.evaluate(batch_of(first, std::min(batch_size, last - first)), owner, score);
-    } else if (owner.is_shared()) { // For the others' sake.
+    } else if (owner.is_shared()) { // Take part in the collectives of the other ranks.
       Score unused;
       model.evaluate(batch_of(0, 1), owner, &unused);
     }

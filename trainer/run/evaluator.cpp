@@ -32,7 +32,7 @@ bool is_last(const Progress& progress, const RunOptions& options, std::uint64_t 
   return progress.position + (options.drop_remainder ? progress.global_batch - 1 : 0) >= end;
 }
 
-/// Checkpoints that have a manifest, newest first, and when they were written.
+/// Checkpoints with a manifest, newest first, with the time at which each was written.
 using Finished = std::vector<std::pair<std::string, std::filesystem::file_time_type>>;
 
 Finished finished_in(const std::string& folder) {
@@ -52,7 +52,7 @@ std::optional<std::string> variable(const char* name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
-/// dtrain shows an evaluator its own GPU alone, and gives it none of the ranks' numbers.
+/// dtrain shows an evaluator only its own GPU and gives it no rank.
 int own_local_rank() {
   return local_rank_of(parse_tf_config(variable("TF_CONFIG").value_or("{}")), variable);
 }
@@ -85,7 +85,7 @@ void run_evaluator(const RunOptions& options, const std::string& data_name,
   console.say(fmt::format("evaluator: reads checkpoints from {}; {}", options.checkpoint_dir,
                           device->describe()));
   std::string done;
-  Finished looked_at; // Whether they are whole takes reading all of them to know.
+  Finished looked_at; // Whether one is whole is known only by reading all of it.
   for (;;) {
     const Finished finished = finished_in(options.checkpoint_dir);
     if (finished == looked_at) {
@@ -103,7 +103,7 @@ void run_evaluator(const RunOptions& options, const std::string& data_name,
       progress = load_checkpoint(*newest, replica, expected);
     } catch (const DataError&) {
       if (!std::filesystem::exists(*newest)) {
-        continue; // A newer one has taken its place meanwhile.
+        continue; // A newer checkpoint has replaced it meanwhile.
       }
       throw;
     }

@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-/// A token as it is read: special ones by their names, pieces of words with their ##.
+/// Text of a token: the name of a special token, ## before a continuation.
 std::string word_of(const Tokenizer& tokenizer, TokenId id) {
   const std::string text = tokenizer.decode(std::span(&id, 1));
   const std::size_t first = text.find_first_not_of(' ');
@@ -22,7 +22,7 @@ std::string word_of(const Tokenizer& tokenizer, TokenId id) {
                                                       : text.substr(first));
 }
 
-/// [CLS], the text's tokens, [SEP].
+/// Encodes `text` as [CLS], its tokens, [SEP].
 std::vector<TokenId> tokens_of(const FillOptions& options, Tokenizer& tokenizer,
                                std::size_t max_length) {
   require_utf8(options.text);

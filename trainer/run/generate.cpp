@@ -20,10 +20,10 @@
 namespace trainer {
 namespace {
 
-/// Tokens by which the room for a text grows: a pass is of as many.
+/// Granularity, in tokens, of the padded length of a forward pass.
 constexpr std::size_t k_step = 64;
 
-/// One of the words, drawn by softmax(logits / temperature) of the likeliest; at 0 the likeliest.
+/// Samples a token from softmax(logits / temperature) over the top k; temperature 0: the likeliest.
 TokenId draw(std::span<const float> logits, const GenerateOptions& options, std::uint64_t number) {
   std::vector<TokenId> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -38,7 +38,7 @@ TokenId draw(std::span<const float> logits, const GenerateOptions& options, std:
   if (kept == 1) {
     return order.front();
   }
-  std::vector<double> up_to(kept); // Sums of what the words weigh.
+  std::vector<double> up_to(kept); // Cumulative weights.
   double sum = 0;
   for (std::size_t i = 0; i < kept; ++i) {
     sum += std::exp((double{at(order[i])} - double{at(order.front())}) / options.temperature);
@@ -50,14 +50,14 @@ TokenId draw(std::span<const float> logits, const GenerateOptions& options, std:
   return order[static_cast<std::size_t>(found - up_to.begin())];
 }
 
-/// Of `text` what is behind `printed`, up to the last whole character, or with `all` to its end,
-/// without what would steer a terminal.
+/// The part of `text` after `printed`, up to the last whole character (to the end with `all`),
+/// without control characters that a terminal would act on.
 std::string printable_rest(std::string_view text, std::size_t& printed, bool all) {
   std::string_view rest = text.substr(std::min(printed, text.size()));
   constexpr std::size_t k_longest_character = 4;
   if (const std::size_t whole = unicode::invalid_utf8(rest);
       !all && whole != std::string_view::npos && rest.size() - whole < k_longest_character) {
-    rest = rest.substr(0, whole); // The others of its bytes are in tokens to come.
+    rest = rest.substr(0, whole); // Its remaining bytes are in tokens to come.
   }
   printed += rest.size();
   std::string shown;

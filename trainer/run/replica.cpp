@@ -8,7 +8,7 @@
 namespace trainer {
 namespace {
 
-/// What its optimizer updates; empty: all.
+/// The ranges that its optimizer updates; empty: all.
 std::vector<ArenaRange> own_ranges(const Model& model, const Sharding& sharding,
                                    const Communicator* communicator) {
   if (sharding.stage == 0) {
@@ -113,7 +113,7 @@ std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) cons
   }
   auto owner = std::make_unique<Gathered>(communicator, device, model->units(),
                                           shards(communicator), arenas, is_in_file);
-  owner->change(); // To have no more than its own chunks.
+  owner->change(); // Keeps only the chunks that this rank owns.
   return owner;
 }
 

@@ -47,13 +47,14 @@ RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elas
   settings.checkpoint_every = options.checkpoint_every;
   settings.seed = static_cast<std::uint64_t>(options.seed);
   settings.samples = samples.count;
-  // A run that --steps stops early is on the same schedule, so that it may be continued.
+  // A run that --steps stops early follows the same schedule, so that it can be resumed.
   const std::uint64_t whole = std::max(
       total, global_batch * static_cast<std::uint64_t>(samples.one_pass ? 0 : options.steps));
   settings.learning_rate = options.learning_rate;
   settings.learning_rate.whole = static_cast<double>(whole);
   settings.learning_rate.update = static_cast<double>(global_batch);
-  if (settings.learning_rate.fall == 0) { // Over the run; a cycle falls as it rose.
+  if (settings.learning_rate.fall ==
+      0) { // Defaults: over the whole run; a cycle falls in as many steps as it rises.
     settings.learning_rate.fall =
         options.learning_rate.schedule == LearningRate::Schedule::one_cycle
             ? options.learning_rate.rise

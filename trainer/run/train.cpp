@@ -89,8 +89,8 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
             precision_text(static_cast<Precision>(settings.precision), device), settings.seed)}});
 }
 
-/// Agrees with the other ranks on the run's state, calls `begun`, and trains to the last step or to
-/// a pause. A collective.
+/// Shares the state of the run with the other ranks, calls `begun`, and trains to the last step or
+/// to a pause. A collective.
 bool take_part(TrainingRun& run, const Rank& rank, const Dataset& data, Outputs& outputs,
                int source, bool is_new, const std::function<void()>& begun,
                const std::function<bool()>& wants_pause) {
@@ -126,7 +126,7 @@ std::string what_changed(const Generation& generation, const TrainingRun& run,
 
 constexpr int k_most_failures = 64;
 
-/// From meeting to meeting (elastic/membership.h), until all samples are behind.
+/// Trains from one rendezvous (elastic/membership.h) to the next, until all samples are consumed.
 void train_elastic(const TrainJob& job) {
   const Cluster& cluster = job.ranks.cluster;
   const std::unique_ptr<Device> device =
@@ -139,9 +139,9 @@ void train_elastic(const TrainJob& job) {
   TrainingRun run(job.run, *device, data, {data.train.count, false}, cluster.world_size, true);
   std::unique_ptr<Outputs> outputs;
   bool is_first = false;
-  std::uint64_t number = 0; ///< Of the roster under which the state was shared.
+  std::uint64_t number = 0; ///< Number of the roster under which the state was shared.
   std::string why;
-  int failures = 0; ///< Since it was.
+  int failures = 0; ///< Failures since the state was shared.
   const auto train_generation = [&] {
     const Generation generation =
         membership.meet({number, run.has_state() ? run.progress().step : -1, run.is_complete()});
@@ -184,11 +184,11 @@ void train_elastic(const TrainJob& job) {
       is_done = train_generation();
     } catch (const PeerError& error) {
       if (requeue_is_asked()) {
-        throw; // Rank 0 was asked too, and has saved what all have.
+        throw; // Rank 0 was asked to stop as well, and has saved the state.
       }
       why = error.what();
       if (++failures > k_most_failures) {
-        throw; // Ranks that can meet but not connect would never end.
+        throw; // Ranks that can meet but not connect would retry without end.
       }
     }
   }

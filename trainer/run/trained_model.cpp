@@ -40,14 +40,14 @@ TrainedModel::TrainedModel(const std::string& folder, bool is_causal, const std:
 std::vector<float> TrainedModel::logits(const std::vector<TokenId>& ids, std::size_t length,
                                         const std::vector<std::int32_t>& places) {
   const auto count = static_cast<std::int32_t>(length);
-  const std::vector<TokenId> targets(places.size(), ids.front()); // They count for nothing.
+  const std::vector<TokenId> targets(places.size(), ids.front()); // Not used: the loss is ignored.
   std::vector<float> found = model_->logits(Batch{.rows = 1, .global_rows = 1}
                                                 .with(field::ids, ids)
                                                 .with(field::lengths, std::span(&count, 1))
                                                 .with(field::masked, places)
                                                 .with(field::targets, targets),
                                             owner_);
-  const std::size_t all = options_.transformer.vocabulary; // Of which some may have no name.
+  const std::size_t all = options_.transformer.vocabulary; // Rows of padding have no token.
   for (std::size_t i = 1; i < places.size() && all != words(); ++i) {
     std::copy_n(found.begin() + static_cast<std::ptrdiff_t>(i * all), words(),
                 found.begin() + static_cast<std::ptrdiff_t>(i * words()));

@@ -71,7 +71,7 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
   if (replica_->precision != options_.precision) {
     replica_->compute_in(options_.precision);
   }
-  saver_.wait_until_copied(); // The step before it may have failed.
+  saver_.wait_until_copied(); // The last step may have failed before it waited.
   const bool votes = settings_.end != 0 || is_shared();
   replica_->attach(communicator, votes ? std::size_t{k_vote_floats} : 0);
   if (const std::string& folder = options_.checkpoint_dir;
@@ -86,7 +86,7 @@ void TrainingRun::begin(Communicator& communicator, Outputs& outputs, int source
   share_state(communicator, source);
 }
 
-/// The newest checkpoint, or weights by the seed or of a file.
+/// Loads the newest checkpoint, or weights from a file, or draws them by the seed.
 void TrainingRun::start_or_resume(Outputs& outputs, int ranks) {
   const auto say = [&](const std::string& text) { outputs.say(text); };
   const auto newest = checkpoint_to_resume(say);
@@ -139,7 +139,7 @@ void TrainingRun::resume(const std::string& path, Outputs& outputs, int ranks) {
     progress_ = load_checkpoint(path, *replica_, progress_);
   }
   saved_at_ = progress_.step;
-  if (!settings_.loss_scale.is_dynamic()) { // Whatever it was so far.
+  if (!settings_.loss_scale.is_dynamic()) { // Also when the checkpoint has another scale.
     progress_.loss_scale.scale = settings_.loss_scale.fixed;
   }
   outputs.resume_after(progress_.step);
@@ -148,7 +148,7 @@ void TrainingRun::resume(const std::string& path, Outputs& outputs, int ranks) {
                           last == settings_.steps ? "" : fmt::format("; the last is {}", last)));
 }
 
-/// All that its weights do not say, as `fill` and Hugging Face's programs want it.
+/// The configuration that `fill` and Hugging Face's programs need beside the weights.
 void TrainingRun::describe_model(const std::string& folder) const {
   if (data_.train.source->kind().is_text()) {
     save_model_config(fitted(options_.model, data_), folder);
@@ -156,7 +156,7 @@ void TrainingRun::describe_model(const std::string& folder) const {
   }
 }
 
-/// The source's, bit for bit, on every rank.
+/// Broadcasts the state of the source: afterwards every rank has the same bits.
 void TrainingRun::share_state(Communicator& communicator, int source) {
   Progress progress = progress_;
   communicator.broadcast(std::as_writable_bytes(std::span(&progress, 1)), source, "progress");
@@ -167,8 +167,8 @@ void TrainingRun::share_state(Communicator& communicator, int source) {
   communicator.set_step(progress_.step);
 }
 
-/// Where a rank has a state, they are received beside it, and replace it once all are there: where
-/// this breaks off, it still has a whole one.
+/// A rank that has a state receives the new one beside it and replaces it once complete: if this
+/// fails halfway, the rank still has a whole state.
 void TrainingRun::broadcast_arenas(Communicator& communicator, int source) {
   std::vector<std::pair<std::span<float>, std::string>> arenas = {
       {replica_->parameters, "parameters"}};
@@ -193,10 +193,10 @@ void TrainingRun::broadcast_arenas(Communicator& communicator, int source) {
   }
 }
 
-/// Each rank gets its own chunks, and below stage 3 all parameters: of a checkpoint that all ranks
-/// see it reads them itself.
+/// Each rank gets the chunks that it owns, and below stage 3 all parameters. Where all ranks see
+/// the checkpoint, each reads them itself.
 void TrainingRun::scatter_arenas(Communicator& communicator, int source) {
-  // Saving takes all of them, so they have to know alike what is saved.
+  // Saving is a collective, so all ranks must agree on what is saved.
   std::array<std::int64_t, 2> known = {loaded_ ? 1 : 0, saved_at_};
   communicator.broadcast(std::as_writable_bytes(std::span(known)), source, "loaded");
   const bool is_loaded = known[0] != 0;
@@ -232,7 +232,7 @@ void TrainingRun::scatter_arenas(Communicator& communicator, int source) {
   replica_->optimizer.put_away();
 }
 
-/// From the run's position: earlier steps may have had another global batch size.
+/// Computed from the position in the data: earlier steps may have had another global batch size.
 std::int64_t TrainingRun::last_step(int ranks) const {
   const std::uint64_t end = settings_.end != 0 ? settings_.end : settings_.epochs_end;
   if (end == 0) {
@@ -249,9 +249,9 @@ bool TrainingRun::is_logged_step(std::int64_t steps) const {
   return progress_.step % settings_.log_every == 0 || progress_.step == steps;
 }
 
-/// The line of a step that all have trained, but whose line was lost with a rank: it is of those
-/// that go on. Where some of them had come so far that they need not add to it, rank 0 has it, or
-/// the others' part of it. A collective.
+/// Writes the line of a step that was trained, but whose line was lost with a rank. It covers the
+/// ranks that go on. If some of them had already added their part, rank 0 has the line, or the
+/// part of the others. A collective.
 void TrainingRun::make_up_for_line(Metrics& metrics, double epoch, Outputs& outputs) {
   if (last_line_) {
     outputs.line_once(*last_line_);
@@ -291,7 +291,8 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
     // As DeepSpeed's schedules, those that count updates do not advance in a skipped step.
     const LearningRate& rate = settings_.learning_rate;
     Optimizer::Rates rates;
-    for (std::size_t more = 0; more < rates.size(); ++more) { // Skipped steps not reported yet.
+    for (std::size_t more = 0; more < rates.size();
+         ++more) { // Skipped steps that were not reported yet.
       const auto skipped = replica_->optimizer.seen().skipped + static_cast<std::int64_t>(more);
       const double behind =
           goes_by_updates(rate.schedule) ? static_cast<double>(skipped) * rate.update : 0.0;
@@ -326,7 +327,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
         if (options_.precision != Precision::fp32) {
           last_line_->loss_scale = progress_.loss_scale.scale;
         }
-        // One that was stopped in there may have been taken for lost, and its line written.
+        // A rank suspended here may have been counted as lost, and its line written.
         is_elastic && !is_first ? outputs.line_once(*last_line_) : outputs.line(*last_line_);
         if (const auto rank = stragglers.look(*last_line_)) {
           outputs.straggler(communicator.name(*rank), *last_line_, settings_.split_by_speed != 0);
@@ -350,7 +351,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
   return true;
 }
 
-/// The optimizer's state as the device has reported it.
+/// State of the optimizer as last reported by the device.
 void TrainingRun::note_state() {
   progress_.skipped = replica_->optimizer.seen().skipped;
   progress_.loss_scale = replica_->optimizer.seen().loss_scale;
@@ -391,15 +392,15 @@ Score TrainingRun::score_held_out(Communicator& communicator) {
                   communicator);
 }
 
-/// The other ranks need not be at the same step: what rank 0 has is one whole step's. Those that
-/// share a replica are, as each has a part of it.
+/// Other ranks may be at another step: the state of rank 0 belongs to one step. Ranks that share
+/// a replica are at the same step, as each holds a part of it.
 void TrainingRun::make_room(Communicator& communicator) {
   if (saved_at_ != progress_.step) {
     save(communicator);
   }
   saver_.wait(communicator);
   if (is_shared()) {
-    communicator.barrier("checkpoint"); // It is saved: who leaves now ends nothing.
+    communicator.barrier("checkpoint"); // All is saved: a rank may leave from here on.
   }
   throw Requeue(fmt::format("stopped by {}: step {} is saved in {}, and --resume continues from it",
                             requeue_signal(), progress_.step, options_.checkpoint_dir));
@@ -407,7 +408,7 @@ void TrainingRun::make_room(Communicator& communicator) {
 
 void TrainingRun::save(Communicator& communicator) {
   if (!options_.checkpoint_dir.empty()) {
-    if (!device_.is_host()) { // Sums that were broken off must not be in it.
+    if (!device_.is_host()) { // Partial sums of an aborted collective must not be in it.
       device_.stream().record()->wait();
       communicator.check();
     }

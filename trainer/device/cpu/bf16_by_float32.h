@@ -13,7 +13,7 @@
 namespace trainer {
 namespace {
 
-/// Each two neighbours in each other's place.
+/// Swaps each two neighbours.
 template <typename V>
 inline void store_swapped(float* to, typename V::Floats x) {
   using Pairs [[gnu::vector_size(V::k_lanes * sizeof(float))]] = std::uint64_t;
@@ -49,7 +49,7 @@ inline void round_columns(std::size_t k, std::size_t columns, const float* from,
   }
 }
 
-/// Of a part of the rows and panels, whose copies have room in the caches.
+/// Multiplies a block of rows and panels whose copies fit in the caches.
 template <typename V, void (*Product)(const Gemm&)>
 inline void bf16_part_by_float32(const Gemm& g) {
   Gemm part = g;

@@ -13,7 +13,7 @@ namespace {
 
 using Pairs16 [[gnu::vector_size(64)]] = Bf16Pair;
 
-/// Values from a pair's first one on.
+/// The values, beginning with the first of a pair.
 inline std::size_t left_of(const Bf16Depth& depth, std::size_t pair) {
   return 2 * pair < depth.k ? depth.k - 2 * pair : 0;
 }
@@ -22,14 +22,14 @@ inline __mmask16 first_lanes(std::size_t count) {
   return static_cast<__mmask16>(count >= k_panel ? 0xffffU : (1U << count) - 1U);
 }
 
-/// Pairs of 16 first and 16 second values.
+/// Interleaves 16 first and 16 second values into pairs.
 inline __m512i paired(__m512 first, __m512 second) {
   const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(first));
   const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(second));
   return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
 
-/// Pairs of the first 32 values, of which there are `left`, or fewer.
+/// Pairs of the first 32 values, or of `left` if fewer.
 inline __m512i load_pairs(const float* from, std::size_t left) {
   const __m512 low = _mm512_maskz_loadu_ps(first_lanes(left), from);
   const __m512 high = left > k_panel
@@ -62,7 +62,7 @@ inline void pack_turned(const Bf16Depth& depth, const float* from, std::size_t s
   }
 }
 
-/// Of a pair's two rows, up to 16 columns, of which there are `lanes`.
+/// Pairs of two neighbouring rows: `lanes` columns, 16 at most.
 inline __m512i load_column_pairs(const Bf16Depth& depth, std::size_t pair, __mmask16 lanes,
                                  const float* from, std::size_t stride) {
   const std::size_t left = left_of(depth, pair);

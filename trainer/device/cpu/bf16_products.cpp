@@ -7,8 +7,8 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_most_k = 256;   ///< Two panels of so many are half of a first cache.
-constexpr std::size_t k_two_panels = 2; ///< That a strip takes at once.
+constexpr std::size_t k_most_k = 256; ///< Two panels with this many rows fill half of the L1 cache.
+constexpr std::size_t k_two_panels = 2; ///< Panels that a strip processes together.
 
 std::size_t panel_step(const Gemm& g) { return g.b_panel == 0 ? g.k * k_panel : g.b_panel; }
 

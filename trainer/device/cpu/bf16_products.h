@@ -44,7 +44,7 @@ struct Bf16Depth {
 };
 
 struct Bf16Instructions {
-  std::size_t pairs_at_once; ///< They take a multiple of so many.
+  std::size_t pairs_at_once; ///< The number of pairs must be a multiple of this.
   bool takes_turned_rows; ///< A's transpose as (pairs, rows); otherwise all of A is (rows, pairs).
   /// A: from (rows, k), rows `stride` apart → to (rows, pairs)
   void (*pack_rows)(std::size_t rows, const Bf16Depth& depth, const float* from, std::size_t stride,

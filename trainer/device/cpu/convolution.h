@@ -7,8 +7,8 @@
 namespace trainer {
 namespace {
 
-// The matrices of kernels.h and their transposes, each on one side: of `from`'s values the ones
-// that are `step` apart.
+// The matrices of kernels.h and their transposes, each applied on one side, to the values of
+// `from` that are `step` apart.
 
 template <typename F>
 inline void winograd_image(const F* from, std::size_t step, F* to, std::size_t to_step) { // Bᵀ
@@ -129,7 +129,7 @@ void vector_image(const PixelGrid& grid, std::size_t channels, const float* imag
       take_column(2);
       take_column(3);
       for (std::size_t x = 0; x < grid.width / 2; ++x) {
-        for (std::size_t i = 0; i < 4; ++i) { // Neighbours have two columns in common.
+        for (std::size_t i = 0; i < 4; ++i) { // Neighbouring tiles share two columns.
           half[4 * i] = half[4 * i + 2];
           half[4 * i + 1] = half[4 * i + 3];
         }
@@ -177,8 +177,8 @@ void vector_image_backward(const PixelGrid& grid, std::size_t channels, const fl
   }
 }
 
-/// The largest of four, with its bias, or 0. Which that is is as good as random: by masks, not by
-/// branches. A NaN is kept, as where loss shows it.
+/// relu(the largest of four + bias). Which one that is is unpredictable, so masks are used instead
+/// of branches. A NaN is kept, so that the loss shows it.
 template <typename V>
 inline typename V::Floats pooled(const typename V::Floats* four, typename V::Floats bias,
                                  unsigned char* chosen) {
@@ -186,7 +186,7 @@ inline typename V::Floats pooled(const typename V::Floats* four, typename V::Flo
   auto best = four[0];
   auto which = zero;
   for (std::size_t i = 1; i < 4; ++i) {
-    // NOLINTNEXTLINE(misc-redundant-expression): a NaN is unlike itself.
+    // NOLINTNEXTLINE(misc-redundant-expression): a NaN differs from itself.
     const auto stays = (four[i] <= best) | (best != best);
     best = stays ? best : four[i];
     which = stays ? which : V::all(static_cast<float>(i));
@@ -197,7 +197,7 @@ inline typename V::Floats pooled(const typename V::Floats* four, typename V::Flo
   return dies ? zero : best;
 }
 
-/// The gradient of the four, and of the bias.
+/// The gradients of the four values and of the bias.
 template <typename V>
 inline typename V::Floats unpooled(const unsigned char* chosen, typename V::Floats change,
                                    typename V::Floats* four) {
@@ -268,7 +268,7 @@ void vector_pool_backward(const Pooling& p, const unsigned char* chosen, const f
   }
 }
 
-/// Of so many vectors of channels from `c` on, each of which is four sums of a pool: two vectors
+/// Computes that many vectors of channels from `c` on. Each is the four sums of a pool: two vectors
 /// are eight chains of additions, as many as hide the time that one takes.
 template <typename V, std::size_t Vectors>
 inline void pool_one_channel(const Pooling& p, const float* from, std::size_t c,

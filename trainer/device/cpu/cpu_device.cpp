@@ -48,7 +48,7 @@ std::unique_ptr<Stream> CpuDevice::make_stream() { return std::make_unique<CpuSt
 
 namespace {
 
-/// Whole pages of it: what shares one with others stays out.
+/// The whole pages within the range: pages shared with other data are left out.
 std::span<std::byte> whole_pages(std::span<float> part) {
   static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   void* first = part.data();
@@ -59,13 +59,13 @@ std::span<std::byte> whole_pages(std::span<float> part) {
   return {static_cast<std::byte*>(first), bytes / page * page};
 }
 
-/// Without a name, so that nothing is left of it whatever ends this process.
+/// An unlinked file, so that nothing stays behind however this process ends.
 class NamelessFile {
  public:
   explicit NamelessFile(const std::string& folder)
       : fd_(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) {
     if (fd_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
-      std::string path = folder + "/dtrain-XXXXXX"; // A file system that has no such files.
+      std::string path = folder + "/dtrain-XXXXXX"; // For file systems without O_TMPFILE.
       fd_ = mkostemp(path.data(), O_CLOEXEC);
       if (fd_ >= 0) {
         unlink(path.c_str());
@@ -80,12 +80,12 @@ class NamelessFile {
   NamelessFile(const NamelessFile&) = delete;
   NamelessFile& operator=(const NamelessFile&) = delete;
 
-  /// Puts so much of it, which is zeros, where `memory` is. False: errno says why not.
+  /// Maps that much of the file, all zeros, at `memory`. On failure returns false and sets errno.
   bool replace(std::span<std::byte> memory) const {
     if (fd_ < 0) {
       return false;
     }
-    // All of it now: a disk that is full later would end the process at a write to memory.
+    // Allocate all of it now: a full disk would later kill the process at a write to memory.
     errno = posix_fallocate(fd_, 0, static_cast<off_t>(memory.size()));
     return errno == 0 && mmap(memory.data(), memory.size(), PROT_READ | PROT_WRITE,
                               MAP_SHARED | MAP_FIXED, fd_, 0) != MAP_FAILED;
@@ -104,7 +104,7 @@ void CpuDevice::discard(std::span<float> part) {
 }
 
 void CpuDevice::fetch(std::span<float> part) {
-#ifdef MADV_POPULATE_WRITE // Since Linux 5.14; nothing but memory is lost without.
+#ifdef MADV_POPULATE_WRITE // Since Linux 5.14; without it only memory is lost.
   static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t before = reinterpret_cast<std::uintptr_t>(part.data()) % page;
   madvise(reinterpret_cast<std::byte*>(part.data()) - before, part.size_bytes() + before,

@@ -11,7 +11,7 @@ namespace trainer {
 
 class CpuStream final : public Stream {
  public:
-  /// `kernels`: the device's.
+  /// `kernels`: those of the device.
   explicit CpuStream(const CpuKernels& kernels) : kernels_(kernels) {}
 
   std::unique_ptr<Event> record() override;
@@ -42,7 +42,9 @@ class CpuDevice : public Device {
   void discard(std::span<float> part) override;
   void move_to_file(std::span<float> part, const std::string& folder) override;
   void fetch(std::span<float> part) override;
-  void release(std::span<float> part) override { discard(part); } // Of a shared mapping, it stays.
+  void release(std::span<float> part) override {
+    discard(part);
+  } // A shared mapping keeps its contents.
   Buffer allocate_pinned(std::size_t count, DType dtype) override { return {count, dtype}; }
   Stream& stream() override { return *stream_; }
   std::unique_ptr<Stream> make_stream() override;

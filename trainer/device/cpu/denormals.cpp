@@ -24,7 +24,7 @@ bool flushes_denormals() noexcept { return (_mm_getcsr() & k_both) == k_both; }
 
 namespace {
 
-constexpr std::uint64_t k_flush_to_zero = 1U << 24; // Of what is read as of what is written.
+constexpr std::uint64_t k_flush_to_zero = 1U << 24; // For inputs and results alike.
 
 std::uint64_t control() noexcept {
   std::uint64_t value = 0;

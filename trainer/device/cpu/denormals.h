@@ -9,7 +9,7 @@ namespace trainer {
 /// floating-point environment), reads denormals as zero and writes zero instead of them.
 void flush_denormals() noexcept;
 
-/// Whether this thread does.
+/// Whether this thread flushes denormals.
 bool flushes_denormals() noexcept;
 
 } // namespace trainer

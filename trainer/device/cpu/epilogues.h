@@ -10,7 +10,7 @@
 namespace trainer {
 namespace {
 
-/// C = of(C's values, where they are in C, in which column, how many).
+/// C = of(values of C, their address, their column, their number), over all of C.
 template <typename V, typename F>
 inline void change_part(const Matmul& s, const MatmulPart& part, const F& of) {
   float* const c = plain(s.c);
@@ -41,7 +41,7 @@ void vector_finish(const Matmul& s, const MatmulPart& part) {
   case Epilogue::relu_bias:
     return change_part<V>(s, part, [&](F x, std::size_t, std::size_t j, std::size_t count) {
       x = x + load_some<V>(with + j, count);
-      return V::all(0) > x ? V::all(0) : x; // Not x > 0: a NaN stays one.
+      return V::all(0) > x ? V::all(0) : x; // Not x > 0, which would lose a NaN.
     });
   case Epilogue::gelu_bias:
     return change_part<V>(s, part, [&](F x, std::size_t at, std::size_t j, std::size_t count) {
@@ -83,7 +83,7 @@ void vector_sum_rows_of(const RowShape& s, const float* from, bool accumulate, f
 
 using Floats4 [[gnu::vector_size(16)]] = float;
 
-/// 4 × 4 values, rows so far apart.
+/// Transposes 4 × 4 values; the strides are those of rows.
 inline void transpose_4(const float* from, std::size_t stride, float* to, std::size_t to_stride) {
   Floats4 row[4];
   for (std::size_t i = 0; i < 4; ++i) {
@@ -101,7 +101,7 @@ inline void transpose_4(const float* from, std::size_t stride, float* to, std::s
   }
 }
 
-/// Sixteen rows' columns [0, width) → (width, 16), of whole squares; how many columns those are.
+/// Columns [0, width) of 16 rows → (width, 16), in whole squares. Returns the columns done.
 template <typename V>
 inline std::size_t pack_squares(std::size_t width, const float* from, std::size_t stride,
                                 float* to) {

@@ -1,4 +1,4 @@
-// The loops over flat ranges, plain: a set of kernels that includes this has them for its own
+// Plain loops over flat ranges: a set of kernels that includes this compiles them for its own
 // instructions, as the compiler vectorises them. Nothing here calls an inline function of a
 // library, which would end up in code that others share, with those instructions.
 #pragma once
@@ -42,8 +42,8 @@ void sgd(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState
   }
 }
 
-/// In lanes, so that the order of a sum, and with it its bits, is the same whatever the compiler
-/// makes of it; in double, of which no gradient's square leaves the range.
+/// Sums in lanes, so that the order of additions, and with it the bits, is the same whatever the
+/// compiler generates; in double, whose range holds the square of any gradient.
 double sum_of_squares(std::size_t n, const float* values) {
   constexpr std::size_t k_lanes = 16;
   double lanes[k_lanes] = {};

@@ -14,8 +14,8 @@ namespace trainer {
 
 namespace {
 
-/// AMD's family 19h (Zen 3 and 4) carries out an operation on 512 bits as two on 256: AVX2's
-/// shorter loops are as fast at products and faster at the rest.
+/// AMD's family 19h (Zen 3 and 4) executes a 512-bit operation as two of 256 bits: the shorter
+/// loops of AVX2 are as fast for products and faster for the rest.
 bool halves_long_vectors() {
 #if defined(__x86_64__)
   return __builtin_cpu_is("amdfam19h") != 0;

@@ -53,7 +53,7 @@ struct RowShape {
   std::size_t stride; ///< From a row to the next.
 };
 
-/// A part of a product's C.
+/// A part of the result C of a product.
 struct MatmulPart {
   std::size_t row;
   std::size_t rows;
@@ -61,16 +61,16 @@ struct MatmulPart {
   std::size_t columns;
 };
 
-/// What Matmul (device/matmul.h) is made of beside a gemm.
+/// What Matmul (device/matmul.h) needs beside a gemm.
 struct MatmulParts {
   /// from (rows, width) → panels of its columns, rows filled up with zeros to whole panels:
   /// to (rows / 16, width, 16). Of its transpose it is the panel layout.
   void (*pack_transposed)(const RowShape& shape, const float* from, float* to);
-  /// The epilogue of this part, which A · B is in.
+  /// Applies the epilogue to this part, which holds A · B.
   void (*finish)(const Matmul& matmul, const MatmulPart& part);
-  /// to = the sum of from's rows, or +=; of any width.
+  /// to = the sum of the rows of `from`, or +=; any width.
   void (*sum_rows)(const RowShape& shape, const float* from, bool accumulate, float* to);
-  /// Each as it is in bf16; `to` may be `from`. Returns whether all are finite then.
+  /// Rounds each value to bf16; `to` may be `from`. Returns whether all results are finite.
   bool (*round_bf16)(std::size_t n, const float* from, float* to);
 };
 
@@ -148,8 +148,8 @@ struct CpuKernels : Kernels {
   void (*gemm)(const Gemm& gemm);
   /// The same with A and B rounded to bf16 as they are multiplied (bf16_products.h).
   void (*gemm_bf16)(const Gemm& gemm);
-  /// Whichever of both the device multiplies in (Device::multiply_in): float32 to begin with. A
-  /// convolution stays with gemm, as Winograd's form adds before it multiplies and would lose more.
+  /// The one of the two that the device multiplies in (Device::multiply_in); float32 at first. A
+  /// convolution always uses gemm: Winograd's form adds before it multiplies and would lose more.
   void (*product)(const Gemm& gemm);
 
   /// y = relu(y + bias), y (rows, width) row-major, bias (width).
@@ -163,14 +163,14 @@ struct CpuKernels : Kernels {
   /// Softmax and cross-entropy of logits in panels (classes / 16, rows, 16), filled up.
   /// `logits` becomes its own gradient, (softmax - onehot) * scale, zero past `classes`.
   /// `bias` (classes) is added to the logits first; dbias (classes) += the gradient's column sums.
-  /// Null: no gradient is wanted, and the logits are spoilt.
+  /// Null dbias: no gradient is wanted, and the logits are overwritten.
   Score (*softmax_cross_entropy)(std::size_t rows, std::size_t classes, const std::int32_t* labels,
                                  const float* bias, float scale, float* logits, float* dbias);
 
   ConvolutionKernels convolution;
   MatmulParts parts;
   AttentionParts attention;
-  bool has_bf16 = false; ///< gemm_bf16 is by instructions of the machine's, not by float32's.
+  bool has_bf16 = false; ///< gemm_bf16 uses bf16 instructions of the machine, not those of float32.
   const char* bf16_arithmetic = nullptr; ///< Of gemm_bf16, where it is not `arithmetic`.
 };
 
@@ -185,8 +185,8 @@ const CpuKernels* avx512_kernels();
 /// Throws UsageError for a set that does not exist here.
 const CpuKernels& best_kernels();
 
-/// These, with bf16's instructions where the machine has them: AMX's, or with
-/// DTRAIN_CPU_KERNELS=avx512 those of AVX-512, which give the same bits as none.
+/// The same set with the machine's bf16 instructions, if any: those of AMX, or with
+/// DTRAIN_CPU_KERNELS=avx512 those of AVX-512, which give the same bits as float32's.
 CpuKernels with_bf16_instructions(CpuKernels kernels);
 
 } // namespace trainer

@@ -11,10 +11,10 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_side = 16; ///< Of a tile, rows and values or pairs.
+constexpr std::size_t k_side = 16; ///< Rows of a tile, and values or pairs a row.
 constexpr std::size_t k_row_bytes = 64;
 
-/// How tiles are laid out, as LDTILECFG reads it.
+/// The configuration of the tiles, in the format of LDTILECFG.
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -24,8 +24,8 @@ struct alignas(64) TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64);
 
-/// Tiles 0 to 3 are of C, by rows and then by panels, 4 and 5 of A, 6 and 7 of B. Of C and A the
-/// first ones have so many rows, and the second so many.
+/// Tiles 0 to 3 hold C, row-major over (rows, panels), 4 and 5 hold A, 6 and 7 hold B. The first
+/// and the second tiles of C and A have these numbers of rows.
 void shape_tiles(std::size_t first, std::size_t second) {
   TileShapes shapes;
   const std::size_t rows[8] = {first, first, second, second, first, second, k_side, k_side};
@@ -33,7 +33,8 @@ void shape_tiles(std::size_t first, std::size_t second) {
     shapes.rows[tile] = static_cast<std::uint8_t>(rows[tile]);
     shapes.row_bytes[tile] = rows[tile] > 0 ? k_row_bytes : 0;
   }
-  __asm__ volatile("" ::"m"(shapes)); // All of it: GCC 12 says that the next line reads 8 bytes.
+  // All of it is read: GCC 12 believes that the next line reads only 8 bytes.
+  __asm__ volatile("" ::"m"(shapes));
   _tile_loadconfig(&shapes);
 }
 
@@ -61,7 +62,7 @@ inline void add_product() {
   __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
 
-/// One of C's tiles, and the tiles of A and B that it is the product of.
+/// A tile of C, and the tiles of A and B whose product it is.
 template <int Row, int Panel>
 struct TileOfC {
   static constexpr int c = 2 * Row + Panel;
@@ -72,7 +73,7 @@ struct TileOfC {
   }
 };
 
-/// Calls act(TileOfC) for each of C's tiles that there are.
+/// Calls act(TileOfC) for each tile of C in use.
 template <bool TwoTiles, bool TwoPanels, typename Act>
 inline void each_tile(const Act& act) {
   act(TileOfC<0, 0>{});
@@ -87,7 +88,7 @@ inline void each_tile(const Act& act) {
   }
 }
 
-/// C's rows from `row` on, of one tile or two, in one panel or two.
+/// Computes the rows of C from `row` on: one or two tiles, in one or two panels.
 template <bool TwoTiles, bool TwoPanels>
 void multiply_tiles(const Bf16Strip& s, std::size_t row) {
   const std::size_t c_bytes = s.c_row * sizeof(float);
@@ -138,7 +139,7 @@ void multiply_rows(const Bf16Strip& s) {
 
 void multiply(const Bf16Strip& strip) {
   strip.panels == 1 ? multiply_rows<false>(strip) : multiply_rows<true>(strip);
-  _tile_release(); // Or each switch of threads saves 8 KB.
+  _tile_release(); // Otherwise each context switch saves 8 KB.
 }
 
 void pack_turned_rows(const Bf16Depth& depth, std::size_t rows, const float* from,
@@ -159,7 +160,7 @@ void pack_turned_rows(const Bf16Depth& depth, std::size_t rows, const float* fro
   }
 }
 
-/// The kernel gives a process tiles once it has asked.
+/// Linux lets a process use tiles only after it has asked for them.
 bool may_use_tiles() {
   constexpr long k_request = 0x1023; // ARCH_REQ_XCOMP_PERM
   constexpr long k_tile_data = 18;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t k_tile_rows =
     12; ///< By 2 vectors of B, with these and A: 27 of 32 registers.
-constexpr std::size_t k_rows_a_base = 4; ///< Rows that one address reaches.
+constexpr std::size_t k_rows_a_base = 4; ///< Rows reached from one base address.
 
 template <std::size_t Rows, std::size_t Panels>
 inline void multiply_tile(const Bf16Strip& s, std::size_t row) {
@@ -49,7 +49,7 @@ inline void multiply_tile(const Bf16Strip& s, std::size_t row) {
   }
 }
 
-/// Of fewer rows than a whole tile has.
+/// For fewer rows than a whole tile has.
 template <std::size_t Rows, std::size_t Panels>
 inline void multiply_rest(const Bf16Strip& s, std::size_t row) {
   if constexpr (Rows > 0) {

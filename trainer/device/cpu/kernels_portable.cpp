@@ -57,7 +57,7 @@ void relu_backward(std::size_t rows, std::size_t width, const float* y, float* d
   }
 }
 
-/// Of more classes than a panel has: each row is gathered from its panels, and put back.
+/// For more classes than a panel has columns: each row is gathered from its panels and put back.
 Score many_classes(std::size_t rows, std::size_t classes, const std::int32_t* labels,
                    const float* bias, float scale, float* logits, float* dbias) {
   Score score{.count = static_cast<std::int64_t>(rows)};

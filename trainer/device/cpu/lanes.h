@@ -1,6 +1,6 @@
-// A vector of floats in the compiler's own terms: what + - * / > make of it, and where multiply and
-// add fuse, is the instructions' that a file is compiled for. It knows no good ones for bytes:
-// those two functions a file has its own of.
+// A vector of floats in the compiler's vector extensions: the instructions for + - * / >, and where
+// multiply and add fuse, follow from the target of the file. The extensions are slow for bytes:
+// each file defines those two functions itself.
 //
 // Nothing here calls an inline function of a library: see vector.h.
 #pragma once
@@ -11,12 +11,12 @@
 namespace trainer {
 namespace {
 
-/// Of F, a vector of floats, and B, as many bytes.
+/// F: a vector of floats; B: a vector of as many bytes.
 template <typename F, typename B>
 struct Lanes {
   using Floats = F;
   static constexpr std::size_t k_lanes = sizeof(B);
-  // So many rows' sums, 2 of B and 1 of A are 15 of 16 registers, of AVX-512 27 of 32.
+  // The sums of these rows, 2 of B and 1 of A take 15 of 16 registers; with AVX-512 27 of 32.
   static constexpr std::size_t k_tile_rows = k_lanes == 16 ? 12 : 6;
 
   static F load(const float* from) {
@@ -37,7 +37,7 @@ struct Lanes {
   }
 };
 
-/// Some values, then zeros.
+/// The given values, then zeros.
 template <typename V>
 inline typename V::Floats load_some(const float* from, std::size_t count) {
   if (count >= V::k_lanes) {
@@ -48,7 +48,7 @@ inline typename V::Floats load_some(const float* from, std::size_t count) {
   return x;
 }
 
-/// The first `count` of them, or all.
+/// Stores the first `count` values, or all if there are fewer.
 template <typename V>
 inline void store_some(float* to, typename V::Floats x, std::size_t count) {
   if (count >= V::k_lanes) {

@@ -11,12 +11,12 @@
 namespace trainer {
 namespace {
 
-// What a product reads again and again stays in a core's second cache: rows of A, whole tiles of 6
-// and 12, by so many columns are 144 KiB, and of B a strip.
+// What a product reads repeatedly stays in the L2 cache: the rows of A (whole tiles of 6 and 12)
+// times this many columns are 144 KiB, beside a strip of B.
 constexpr std::size_t k_cut_rows = 144;
 constexpr std::size_t k_cut_k = 256;
-constexpr std::size_t k_strip = 512; ///< Columns, that with so many rows are 512 KiB.
-/// Of bf16, whose copies are cut along k: more, as each time they are made of all of B.
+constexpr std::size_t k_strip = 512; ///< Columns of a strip: 512 KiB with its rows.
+/// Larger for bf16, whose copies are split along k and are made of all of B each time.
 constexpr std::size_t k_cut_rows_bf16 = 1536;
 
 /// B's rows [first_k, first_k + k) of a part's columns → panels (columns / 16, k, 16), filled up
@@ -30,7 +30,7 @@ void pack(const CpuKernels& kernels, const Matmul& s, const MatmulPart& part, st
   }
   const float* from = s.b.as<float>() + first_k * s.b_row + part.column;
   const std::size_t whole = part.columns / k_panel * k_panel;
-  for (std::size_t k = 0; k < count; ++k, from += s.b_row, to += k_panel) { // As they lie.
+  for (std::size_t k = 0; k < count; ++k, from += s.b_row, to += k_panel) { // Row by row.
     for (std::size_t column = 0; column < whole; column += k_panel) {
       std::memcpy(to + column * count, from + column, k_panel * sizeof(float));
     }
@@ -41,7 +41,7 @@ void pack(const CpuKernels& kernels, const Matmul& s, const MatmulPart& part, st
   }
 }
 
-/// A strip, of rows of float32 that are cut, in C or where the last panel is not whole beside it.
+/// A strip of float32, with the rows split; in C, or beside it where the last panel is not whole.
 void multiply_strip(const CpuKernels& kernels, const Matmul& s, const MatmulPart& strip,
                     Gemm gemm) {
   gemm.b_row = k_panel;
@@ -65,7 +65,7 @@ void multiply_strip(const CpuKernels& kernels, const Matmul& s, const MatmulPart
   }
 }
 
-/// Likewise of bf16, whose gemm makes copies of its own, panel by panel.
+/// The same in bf16, whose gemm makes its own copies, panel by panel.
 void multiply_strip_bf16(const CpuKernels& kernels, const Matmul& s, const MatmulPart& strip,
                          Gemm gemm) {
   const bool is_whole = gemm.c == s.c.as<float>() + strip.column;
@@ -93,13 +93,13 @@ void multiply_strip_bf16(const CpuKernels& kernels, const Matmul& s, const Matmu
   }
 }
 
-/// Of Matmul::one().
+/// Implements Matmul::one().
 void multiply_one(const CpuKernels& kernels, const Matmul& s) {
   const bool is_bf16 = s.is_rounded && kernels.product == kernels.gemm_bf16;
   const std::size_t most = is_bf16 && kernels.has_bf16 ? s.n : k_strip;
   MatmulPart strip{0, s.m, 0, 0};
   for (; strip.column < s.n; strip.column += strip.columns) {
-    const std::size_t rest = s.n - strip.column; // What fills no panel comes last, by itself.
+    const std::size_t rest = s.n - strip.column; // The columns that fill no whole panel come last.
     const std::size_t column = strip.column;
     strip.columns = rest < k_panel ? rest : std::min(most, rest) / k_panel * k_panel;
     const std::size_t width = padded(strip.columns);
@@ -149,7 +149,7 @@ float* room_for(Room room, std::size_t count) {
       rooms;
   std::optional<Buffer>& found = rooms.at(static_cast<std::size_t>(room));
   if (!found || found->size() < count) {
-    found = Buffer::paged(count, DType::f32); // A cache's worth, and so in no plan.
+    found = Buffer::paged(count, DType::f32); // The size of a cache: not part of --plan-memory.
   }
   return found->data();
 }

@@ -8,10 +8,10 @@
 namespace trainer {
 
 void multiply(const CpuKernels& kernels, const Matmul& matmul);
-/// By the kernels of the stream's device.
+/// Multiplies with the kernels of the stream's device.
 void cpu_matmul(Stream& stream, const Matmul& matmul);
 
-/// Memory kept for this thread's next call: so many floats.
+/// Scratch memory of `count` floats, kept for the next call of this thread.
 enum class Room : std::size_t {
   bf16_a, ///< A product's copies.
   bf16_b,

@@ -1,4 +1,4 @@
-// A kernel of float32 as a table has it whose activations are typed: the CPU keeps all of them in
+// Adapts a kernel of float32 to a table whose activations are typed: the CPU keeps all of them in
 // float32.
 //
 // Nothing here calls an inline function of a library: see vector.h.
@@ -30,7 +30,7 @@ struct OfFloats {
   template <typename... Parameters>
   using Function = void (*)(Parameters...);
 
-  // NOLINTNEXTLINE(google-explicit-constructor): it stands in a table.
+  // NOLINTNEXTLINE(google-explicit-constructor): converts within the table of kernels.
   template <typename... Parameters>
   constexpr operator Function<Parameters...>() const {
     return [](Parameters... of) { Kernel(plain(of)...); };

@@ -51,24 +51,25 @@ void weight_gradients(Stream& stream, std::size_t count, const Matmul* products)
   }
 }
 
-// A convolution is a product with the pixels that each pooled pixel reads, in a row: of an image
-// at a time, four rows a pool, of 9 · channels values.
+// A convolution is a product with a matrix whose rows are the pixels that each output reads
+// (im2col): one image at a time, four rows a pool, 9 · channels values a row.
 
 std::size_t row_of(const ConvolutionShape& s) { return 9 * s.channels; }
 
-/// Calls `each` with a row's tap and the pixel of the image that it reads, or -1 outside.
+/// Calls `each` with each tap of a row and the pixel of the image that it reads; -1: outside.
 template <typename Each>
 void for_taps(const ConvolutionShape& s, std::size_t row, const Each& each) {
   const std::size_t pool = row / 4;
   for (std::size_t tap = 0; tap < 9; ++tap) {
-    const std::size_t y = pool / (s.width / 2) * 2 + row % 4 / 2 + tap / 3; // One more than it is.
+    // Shifted by 1, so that neither is negative.
+    const std::size_t y = pool / (s.width / 2) * 2 + row % 4 / 2 + tap / 3;
     const std::size_t x = pool % (s.width / 2) * 2 + row % 2 + tap % 3;
     const bool is_inside = y > 0 && y <= s.height && x > 0 && x <= s.width;
     each(tap, is_inside ? static_cast<std::ptrdiff_t>((y - 1) * s.width + x - 1) : -1);
   }
 }
 
-/// An image's, (4 · P, 9 · C).
+/// The matrix of an image, (4 · P, 9 · C).
 const float* gather_taps(const ConvolutionShape& s, const float* image) {
   float* const rows = room_for(Room::layer, 4 * s.pools() * row_of(s));
   for (std::size_t row = 0; row < 4 * s.pools(); ++row) {
@@ -84,7 +85,7 @@ const float* gather_taps(const ConvolutionShape& s, const float* image) {
   return rows;
 }
 
-/// The gradient of an image's (4 · P, O), of that of its pools.
+/// The gradient of an image's outputs (4 · P, O), from the gradient of its pools.
 const float* spread(const ConvolutionShape& s, const float* dy, const std::uint8_t* chosen) {
   float* const to = room_for(Room::layer2, 4 * s.pools() * s.outputs);
   std::fill_n(to, 4 * s.pools() * s.outputs, 0.0F);
@@ -115,7 +116,7 @@ void convolution(Stream& stream, const ConvolutionShape& s, const float* x, cons
         }
       }
       *y = best + bias[i % s.outputs];
-      if (*y <= 0) { // A NaN stays one.
+      if (*y <= 0) { // Keeps a NaN.
         *y = 0;
         *chosen = 4;
       }

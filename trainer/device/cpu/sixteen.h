@@ -11,7 +11,7 @@
 namespace trainer {
 namespace {
 
-/// Sixteen floats, of one vector or several.
+/// Sixteen floats, in one or more vectors.
 template <typename V>
 struct Sixteen {
   static constexpr std::size_t k_count = k_panel / V::k_lanes;
@@ -86,9 +86,10 @@ struct Sixteen {
 };
 
 template <typename V>
-using Ints = decltype(typename V::Floats{} > typename V::Floats{}); ///< As many, of 32 bits.
+using Ints = decltype(typename V::Floats{} >
+                      typename V::Floats{}); ///< As many integers of 32 bits.
 
-/// To the nearest of bf16, ties to even; what is infinite or no number stays so.
+/// Rounds to the nearest bf16, ties to even; infinities and NaNs are kept.
 template <typename V>
 inline typename V::Floats nearest_bf16(typename V::Floats x) {
   using F = typename V::Floats;
@@ -100,7 +101,7 @@ inline typename V::Floats nearest_bf16(typename V::Floats x) {
   return (bits & k_size) > k_infinity ? x : (F)(up & ~0xffff);
 }
 
-/// e^x to 2 units in the last place, from -87 on; 0 far below.
+/// e^x to 2 ulp for x ≥ -87; 0 far below.
 template <typename V>
 inline typename V::Floats exp_of(typename V::Floats x) {
   using F = typename V::Floats;

@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-/// A head's part of a row's tokens, (T, D), which are `stride` apart.
+/// One head of the tokens of a row: (T, D), `stride` values from a token to the next.
 template <typename Value>
 struct Strip {
   Value* first;
@@ -75,7 +75,7 @@ AttentionLines lines_of(const AttentionShape& s, std::size_t keys) {
   return {s.length, s.length, keys, 1 / std::sqrt(static_cast<float>(s.depth)), s.is_causal};
 }
 
-/// A head's lines as they are dropped, where anything is.
+/// The lines of a head after dropout, if there is dropout.
 float* dropped_lines(const AttentionShape& s, const Dropped& dropped) {
   return dropped.keep == nullptr ? nullptr : room_for(Room::layer, s.length * s.length);
 }
@@ -89,7 +89,7 @@ void for_heads(Stream& stream, const AttentionShape& s, const Each& each) {
   }
 }
 
-/// Calls `each` with a slot that has a token, and with that one's number.
+/// Calls `each` with each slot that holds a token, and with the number of that token.
 template <typename Each>
 void for_slots(const MaskedShape& s, const std::int32_t* masked, const Each& each) {
   for (std::size_t slot = 0; slot < s.slots(); ++slot) {

@@ -9,11 +9,11 @@
 
 namespace trainer {
 
-/// Lines of a head's (T, T): what a token has of each of its row's.
+/// Lines of the (T, T) scores of a head: one line a token, one value for each token of its row.
 struct AttentionLines {
   std::size_t lines;
-  std::size_t width; ///< T; they lie on end.
-  std::size_t keys;  ///< What is behind so many is padding, and none of it wanted.
+  std::size_t width; ///< T; lines are contiguous.
+  std::size_t keys;  ///< Keys from here on are padding and are ignored.
   float scale;
   bool is_causal = false; ///< Line i has i + 1 keys at most.
 
@@ -23,11 +23,11 @@ struct AttentionLines {
 };
 
 struct AttentionParts {
-  /// x = softmax(scale · x) of a line's keys, of the others 0; and where anything is dropped,
+  /// x = softmax(scale · x) over the keys of a line, 0 elsewhere; and with dropout
   /// to = dropped x.
   void (*softmax)(const AttentionLines& shape, const Dropped& dropped, float* x, float* to);
-  /// Of x that softmax() made, and the gradient of what it dropped: dx = that of its input, and
-  /// where anything is dropped, to = dropped x.
+  /// Given x from softmax(), and in dx the gradient of its output: dx = the gradient of its input,
+  /// and with dropout to = dropped x.
   void (*softmax_backward)(const AttentionLines& shape, const Dropped& dropped, const float* x,
                            float* dx, float* to);
 };

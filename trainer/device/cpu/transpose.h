@@ -1,4 +1,4 @@
-// A square of 16 × 16 values turned, in vectors of 64 bytes. For files that are compiled for
+// Transposes a square of 16 × 16 values, in vectors of 64 bytes. For files that are compiled for
 // AVX-512; nothing here calls an inline function of a library: see vector.h.
 #pragma once
 
