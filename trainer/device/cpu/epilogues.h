@@ -126,6 +126,29 @@ inline std::size_t pack_squares(std::size_t width, const float* from, std::size_
   return whole;
 }
 
+/// A few panels at a time: with a power of two of rows, the same row of all of them would be in one
+/// set of the L1 cache.
+template <typename V>
+void pack_panels(const RowShape& s, const float* from, float* to) {
+  constexpr std::size_t k_together = 4 * k_panel;
+  const std::size_t whole = s.width / k_panel * k_panel;
+  for (std::size_t first = 0; first < whole; first += k_together) {
+    const std::size_t end = whole - first < k_together ? whole : first + k_together;
+    for (std::size_t row = 0; row < s.rows; ++row) {
+      for (std::size_t j = first; j < end; j += V::k_lanes) {
+        V::store(to + j / k_panel * k_panel * s.rows + row * k_panel + j % k_panel,
+                 V::load(from + row * s.stride + j));
+      }
+    }
+  }
+  for (std::size_t row = 0; whole < s.width && row < s.rows; ++row) {
+    for (std::size_t i = 0; i < k_panel; ++i) {
+      to[whole * s.rows + row * k_panel + i] =
+          whole + i < s.width ? from[row * s.stride + whole + i] : 0.0F;
+    }
+  }
+}
+
 template <typename V>
 void pack_transposed(const RowShape& s, const float* from, float* to) {
   for (std::size_t row = 0; row < s.rows; row += k_panel, to += s.width * k_panel) {
@@ -159,7 +182,8 @@ bool vector_round_bf16(std::size_t n, const float* from, float* to) {
 
 template <typename V>
 constexpr MatmulParts matmul_parts() {
-  return {pack_transposed<V>, vector_finish<V>, vector_sum_rows_of<V>, vector_round_bf16<V>};
+  return {pack_panels<V>, pack_transposed<V>, vector_finish<V>, vector_sum_rows_of<V>,
+          vector_round_bf16<V>};
 }
 
 } // namespace

@@ -63,6 +63,8 @@ struct MatmulPart {
 
 /// What Matmul (device/matmul.h) needs beside a gemm.
 struct MatmulParts {
+  /// from (rows, width) → the panel layout, to (ceil(width / 16), rows, 16).
+  void (*pack)(const RowShape& shape, const float* from, float* to);
   /// from (rows, width) → panels of its columns, rows filled up with zeros to whole panels:
   /// to (rows / 16, width, 16). Of its transpose it is the panel layout.
   void (*pack_transposed)(const RowShape& shape, const float* from, float* to);

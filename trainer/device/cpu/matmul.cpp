@@ -23,44 +23,65 @@ constexpr std::size_t k_cut_rows_bf16 = 1536;
 /// with zeros.
 void pack(const CpuKernels& kernels, const Matmul& s, const MatmulPart& part, std::size_t first_k,
           std::size_t count, float* to) {
+  const float* const b = s.b.as<float>();
   if (s.b_is_turned) {
     kernels.parts.pack_transposed({part.columns, count, s.b_row},
-                                  s.b.as<float>() + part.column * s.b_row + first_k, to);
-    return;
+                                  b + part.column * s.b_row + first_k, to);
+  } else {
+    kernels.parts.pack({count, part.columns, s.b_row}, b + first_k * s.b_row + part.column, to);
   }
-  const float* from = s.b.as<float>() + first_k * s.b_row + part.column;
-  const std::size_t whole = part.columns / k_panel * k_panel;
-  for (std::size_t k = 0; k < count; ++k, from += s.b_row, to += k_panel) { // Row by row.
-    for (std::size_t column = 0; column < whole; column += k_panel) {
-      std::memcpy(to + column * count, from + column, k_panel * sizeof(float));
-    }
-    if (whole < part.columns) {
-      float* const last = to + whole * count;
-      std::fill(std::copy_n(from + whole, part.columns - whole, last), last + k_panel, 0.0F);
-    }
+}
+
+constexpr std::size_t k_aliased = 1024; ///< Floats: rows as far apart share a set of the L1 cache.
+constexpr std::size_t k_copied_for = 128; ///< Columns of B that a copy of A is worth.
+
+/// Whether tiles would read A faster from a copy: the rows of a tile evict each other from the L1
+/// cache, and so do those of k in a turned A, each in a page of its own.
+bool is_worth_a_copy(const Matmul& s, std::size_t columns) {
+  const bool is_slow = s.a_is_turned ? s.a_row > k_cut_rows : s.a_row % k_aliased == 0;
+  return is_slow && columns >= k_copied_for;
+}
+
+/// This part of A, its rows (of a turned A, its columns) no longer aliased.
+void copy_part(Gemm& part) {
+  const bool is_turned = part.a_row == 1;
+  const std::size_t lines = is_turned ? part.k : part.m;
+  const std::size_t width = is_turned ? part.m : part.k;
+  const std::size_t from_stride = is_turned ? part.a_column : part.a_row;
+  const std::size_t stride = padded(width) + k_panel;
+  float* const copy = room_for(Room::part_of_a, lines * stride);
+  for (std::size_t i = 0; i < lines; ++i) {
+    std::memcpy(copy + i * stride, part.a + i * from_stride, width * sizeof(float));
   }
+  part.a = copy;
+  (is_turned ? part.a_column : part.a_row) = stride;
 }
 
 /// A strip of float32, with the rows split; in C, or beside it where the last panel is not whole.
 void multiply_strip(const CpuKernels& kernels, const Matmul& s, const MatmulPart& strip,
                     Gemm gemm) {
   gemm.b_row = k_panel;
+  const bool copies_a = is_worth_a_copy(s, strip.columns);
   for (std::size_t k = 0; k < s.k; k += k_cut_k) {
     gemm.k = std::min(k_cut_k, s.k - k);
     gemm.b_panel = gemm.k * k_panel;
     float* const b = room_for(Room::strip, gemm.panels * gemm.b_panel);
     pack(kernels, s, strip, k, gemm.k, b);
     gemm.b = b;
-    for (std::size_t row = 0; row < s.m; row += k_cut_rows) {
+    for (std::size_t row = 0, parts = (s.m + k_cut_rows - 1) / k_cut_rows; parts > 0; --parts) {
       Gemm cut = gemm;
-      cut.m = std::min(k_cut_rows, s.m - row);
+      cut.m = (s.m - row + parts - 1) / parts;
       cut.a += row * gemm.a_row + k * gemm.a_column;
       cut.c += row * gemm.c_row;
       cut.accumulate = gemm.accumulate || k > 0;
+      if (copies_a) {
+        copy_part(cut);
+      }
       kernels.gemm(cut);
       if (k + gemm.k == s.k && gemm.c == s.c.as<float>() + strip.column) {
         kernels.parts.finish(s, {row, cut.m, strip.column, strip.columns});
       }
+      row += cut.m;
     }
   }
 }

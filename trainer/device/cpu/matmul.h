@@ -15,9 +15,10 @@ void cpu_matmul(Stream& stream, const Matmul& matmul);
 enum class Room : std::size_t {
   bf16_a, ///< A product's copies.
   bf16_b,
-  strip, ///< Matmul's, of B,
-  rows,  ///< and of C.
-  layer, ///< Of what is made of products.
+  strip,     ///< Matmul's copies, of B,
+  part_of_a, ///< of A,
+  rows,      ///< and of C.
+  layer,     ///< Of what is made of products.
   layer2,
   count,
 };

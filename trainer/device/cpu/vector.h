@@ -46,6 +46,11 @@ inline void multiply_tile(const Tile& t, bool accumulate) {
       sum[i][j] = accumulate ? V::load(t.c + i * t.c_row + j * t.c_vector) : V::all(0);
     }
   }
+  for (std::size_t i = 0; i < Rows; ++i) { // The next tile's part of C arrives meanwhile.
+    for (std::size_t j = 0; j < Vectors; ++j) {
+      __builtin_prefetch(t.c + (Rows + i) * t.c_row + j * t.c_vector, 1);
+    }
+  }
   const float* a[(Rows + 3) / 4]; // Every fourth row: the others are within an address's reach.
   for (std::size_t i = 0; i < Rows; i += 4) {
     a[i / 4] = t.a + i * t.a_row;

@@ -269,7 +269,9 @@ inline void check_all_matmuls(Device& device, bool is_rounded = false,
                                 {100, 1, 16},
                                 {2, 257, 17},
                                 {150, 33, 260},
-                                {5, 300, 784}}) {
+                                {5, 300, 784},
+                                {13, 150, 1024},   // The CPU copies rows of A 4 KiB apart,
+                                {160, 130, 70}}) { // and a turned A.
     for (const bool a_is_turned : {false, true}) {
       for (const bool b_is_turned : {false, true}) {
         check_epilogues(device, {.m = m,
