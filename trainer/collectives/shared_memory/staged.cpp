@@ -13,7 +13,9 @@ namespace {
 constexpr std::size_t k_short_bytes = 64UL * 1024; ///< Ordinary buffers that are copied whole.
 constexpr int k_most_ranks_whole = 4;              ///< Up to here longer ones are, too:
 constexpr std::size_t k_whole_bytes = 1024UL * 1024;
-constexpr std::size_t k_piece_bytes = k_slot_bytes; ///< Of longer ones, what a slot takes.
+constexpr std::size_t k_piece_bytes = k_slot_bytes;   ///< Of longer ones, what a slot takes.
+constexpr std::size_t k_reduced_bytes = 128UL * 1024; ///< Less in an all-reduce: reduce_pieces().
+static_assert(k_reduced_bytes <= k_slot_bytes);
 
 } // namespace
 
@@ -71,8 +73,7 @@ class Staged::Pieces {
   }
 
   bool copies_whole(std::size_t bytes) const {
-    return n_ == 2 || (n_ <= k_most_ranks_whole && bytes <= k_whole_bytes) ||
-           bytes <= k_short_bytes;
+    return bytes <= (n_ <= k_most_ranks_whole ? k_whole_bytes : k_short_bytes);
   }
 
   bool slot_is_free(std::uint64_t piece) const {
@@ -154,13 +155,14 @@ class Staged::Pieces {
     }
   }
 
+  /// A rank works at three pieces by turns, in slots of all ranks: small ones stay in its L2 cache.
   void reduce_pieces(const Collective& collective) {
     const Range& range = collective.range;
     const std::size_t size = size_of(range.dtype());
-    const std::size_t count = (range.size_bytes() + k_piece_bytes - 1) / k_piece_bytes;
+    const std::size_t count = (range.size_bytes() + k_reduced_bytes - 1) / k_reduced_bytes;
     const std::uint64_t base = pieces_;
     pieces_ += count;
-    const std::size_t piece_values = k_piece_bytes / size;
+    const std::size_t piece_values = k_reduced_bytes / size;
     /// Of piece i, the share that a rank reduces: where it begins in the buffer, and its length.
     const auto share = [&](std::size_t i, int position) {
       const std::size_t first = i * piece_values;
