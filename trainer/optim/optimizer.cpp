@@ -55,7 +55,7 @@ std::string rule_title(Rule rule) { return named(rule).title; }
 
 Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameters,
                      std::span<const float> gradients, Device& device, const TensorTable* tensors,
-                     const std::vector<ArenaRange>& own, const std::string& folder)
+                     const std::vector<ArenaRange>& own, const std::string& folder, bool on_host)
     : options_(options), device_(&device), parameters_(parameters), gradients_(gradients),
       tensors_(tensors), is_in_file_(!folder.empty()),
       direction_(device.allocate(
@@ -99,8 +99,12 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
       : options.rule == Rule::muon ? std::vector<std::string>{"muon.m", "muon.v"}
                                    : std::vector<std::string>{"adam.m", "adam.v"};
   for (const std::string& name : names) {
-    moments_.push_back(
-        {name, is_in_file_ ? device.allocate_paged(count) : device.allocate(count, DType::f32)});
+    moments_.push_back({name, is_in_file_ ? device.allocate_paged(count)
+                              : on_host   ? device.allocate_pinned(count, DType::f32)
+                                          : device.allocate(count, DType::f32)});
+    if (on_host) {
+      std::fill_n(moments_.back().values.data(), count, 0.0F);
+    }
     if (is_in_file_) {
       device.move_to_file(moments_.back().values.span(), folder);
     }

@@ -68,10 +68,11 @@ class Optimizer {
   /// `tensors`: of the arena; LAMB and Muon need them, and else all of it decays alike. `own`: what
   /// of the arena it updates and keeps moments of, in ascending order; all of it by itself.
   /// `folder`: where these lie in files, and take memory only while they are used; empty: they do
-  /// not.
+  /// not. `on_host`: they are in pinned memory of the host, where a GPU's kernels update them.
   Optimizer(const OptimizerOptions& options, std::span<float> parameters,
             std::span<const float> gradients, Device& device, const TensorTable* tensors = nullptr,
-            const std::vector<ArenaRange>& own = {}, const std::string& folder = "");
+            const std::vector<ArenaRange>& own = {}, const std::string& folder = "",
+            bool on_host = false);
 
   /// How gradients are clipped, and the loss is scaled, in the steps from here on.
   void set_limits(const StepLimits& limits);

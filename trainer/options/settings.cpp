@@ -49,7 +49,8 @@ Offload offload_of(const TrainerOptions& options) {
   const auto folder_of = [](const std::string& place) {
     return place == "none" || place == "cpu" ? std::string() : place;
   };
-  Offload offload = {folder_of(options.offload_optimizer), folder_of(options.offload_param)};
+  Offload offload = {folder_of(options.offload_optimizer), folder_of(options.offload_param),
+                     options.offload_optimizer == "cpu"};
   if (!offload.parameters.empty() && options.zero_stage != 3) {
     throw UsageError(fmt::format(
         "--offload-param={}: needs --zero-stage=3, where ranks have parts of the parameters",
@@ -312,7 +313,7 @@ RunOptions run_options(const TrainerOptions& options) {
   run.accumulation_steps = options.accumulation_steps;
   run.zero_stage = static_cast<int>(options.zero_stage);
   run.offload = offload_of(options);
-  run.offloads_to_host = options.offload_optimizer == "cpu" || options.offload_param == "cpu";
+  run.offloads_parameters = options.offload_param != "none";
   run.epochs = options.epochs;
   run.steps = options.steps;
   run.drop_remainder = options.drop_remainder;
@@ -384,10 +385,10 @@ ForecastOptions forecast_options(const TrainerOptions& options) {
 
 /// What of a run has no form on a GPU; empty: nothing.
 std::string only_on_cpus(const TrainerOptions& options, const Cluster& cluster) {
-  return is_elastic(options, cluster) ? "elastic workers run on CPUs only"
-         : options.offload_optimizer != "none" || options.offload_param != "none"
-             ? "only CPU ranks can offload"
-             : "";
+  return is_elastic(options, cluster)             ? "elastic workers run on CPUs only"
+         : !offload_of(options).optimizer.empty() ? "only CPU ranks can offload to files"
+         : options.offload_param != "none"        ? "only CPU ranks can offload parameters"
+                                                  : "";
 }
 
 RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) {

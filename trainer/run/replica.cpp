@@ -38,7 +38,8 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
                           : Buffer(0)),
       rounded(0), factors(0),
       optimizer(optimizer_options, parameters, {}, device, &model->tensors(),
-                own_ranges(*model, sharding, communicator), offload.optimizer) {
+                own_ranges(*model, sharding, communicator), offload.optimizer,
+                offload.optimizer_is_on_host && !device.is_host()) {
   if (is_in_file) {
     for (const ArenaRange& own : own_ranges(*model, sharding, communicator)) {
       device.move_to_file(parameters.subspan(own.first, own.size()), offload.parameters);

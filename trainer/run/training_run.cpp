@@ -37,9 +37,9 @@ TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Datase
     : options_(options), device_(device), data_(data),
       settings_(make_run_settings(options, ranks, is_elastic, samples)),
       saver_(options.offload.optimizer.empty() && options.offload.parameters.empty()) {
-  if (options.offloads_to_host && !device.is_host()) {
-    throw UsageError("--offload-optimizer=cpu, --offload-param=cpu: not supported on GPUs here, "
-                     "which keep the whole replica; drop them, or use --device=cpu");
+  if (options.offloads_parameters && !device.is_host()) {
+    throw UsageError("--offload-param: a GPU keeps all parameters in its own memory; drop the "
+                     "option, or use --device=cpu");
   }
   settings_.data = digest(data);
   const CpuKernels* const cpu = device_.cpu_kernels();

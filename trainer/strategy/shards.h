@@ -51,7 +51,8 @@ std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients);
 /// empty: it stays in memory.
 struct Offload {
   std::string optimizer = {};
-  std::string parameters = {}; ///< At stage 3, which shares them among ranks.
+  std::string parameters = {};       ///< At stage 3, which shares them among ranks.
+  bool optimizer_is_on_host = false; ///< The optimizer's states are in the host's memory.
 };
 
 class Shards {

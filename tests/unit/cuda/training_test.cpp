@@ -44,6 +44,7 @@ struct Task {
   std::size_t rows; ///< Of a step.
   std::int64_t steps;
   Precision precision = Precision::fp32;
+  Offload offload = {};
 };
 
 Task on_images() { return {k_model, synthetic_dataset(96, 1), 24, k_steps}; }
@@ -59,7 +60,8 @@ Task on_text(const std::string& name = "bert", std::size_t words = 40) {
 Trained train_on(Device& device, Communicator& communicator, const StepOptions& options,
                  const OptimizerOptions& optimizer, const Task& task = on_images()) {
   const Dataset& data = task.data;
-  Replica replica(fitted(task.model, data), optimizer, device, communicator);
+  Replica replica(fitted(task.model, data), optimizer, device, communicator, {}, task.offload);
+  replica.attach(communicator);
   replica.compute_in(task.precision);
   replica.initialize(k_seed);
   TrainingStep training(communicator, replica, options);
@@ -380,6 +382,23 @@ TEST_CASE("weights that are rounded once a step give the bits of those rounded i
   }
 }
 
+TEST_CASE("moments in the host's memory take none of the GPU's, and train to the same bits") {
+  Task task = on_text();
+  const auto plain = make_gpu();
+  const Trained expected = train_alone(*plain, {.buckets = 0}, {}, task);
+  task.offload.optimizer_is_on_host = true;
+  const auto offloading = make_gpu();
+  const Trained found = train_alone(*offloading, {.buckets = 0}, {}, task);
+  CHECK(found.score.loss == expected.score.loss);
+  std::size_t parameters = 0;
+  for (std::size_t t = 0; t < expected.tensors.size(); ++t) {
+    CAPTURE(expected.tensors[t].name);
+    CHECK(found.tensors[t].values == expected.tensors[t].values);
+    parameters += expected.tensors[t].values.size();
+  }
+  CHECK(plain->most_allocated() - offloading->most_allocated() >= 2 * sizeof(float) * parameters);
+}
+
 TEST_CASE("a GPU that trained gives all back") {
   const std::size_t before = cuda_on_cpu::live();
   {
@@ -467,8 +486,7 @@ TEST_CASE(
 TEST_CASE("a GPU moves nothing to a file, and a plug-in of another build is not looked at") {
   const auto made_gpu = make_gpu();
   CHECK_THROWS_WITH_AS(made_gpu->move_to_file({}, "/scratch"),
-                       doctest::Contains("/scratch: what is offloaded there is a CPU's"),
-                       UsageError);
+                       doctest::Contains("/scratch: a GPU cannot offload to files"), UsageError);
   CHECK(dtrain_cuda_device("0.0.9", nullptr, 9, nullptr) == nullptr);
 }
 

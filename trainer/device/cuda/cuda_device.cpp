@@ -387,8 +387,8 @@ class Gpu final : public CudaDevice {
             }};
   }
   void move_to_file(std::span<float> /*part*/, const std::string& folder) override {
-    refuse(fmt::format("{}: what is offloaded there is a CPU's; use --device=cpu, or leave "
-                       "--offload-optimizer and --offload-param out",
+    refuse(fmt::format("{}: a GPU cannot offload to files; use --offload-optimizer=cpu, the "
+                       "host's memory, or --device=cpu",
                        folder));
   }
 
