@@ -229,9 +229,9 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
   }
   const auto begin = [=, own = shards.own(), head = head_of(progress),
                       &table = replica.model->tensors()] {
-    return std::make_shared<CheckpointWriter>(folder, head, table, prefixes, own, part);
+    return std::make_unique<CheckpointWriter>(folder, head, table, prefixes, own, part);
   };
-  std::shared_ptr<CheckpointWriter> file; // Null: a copy is written while training continues.
+  std::unique_ptr<CheckpointWriter> file; // Null: a copy is written while training continues.
   if (is_shared && !is_in_parts) {
     file = rank == 0 ? begin() : nullptr;
     for (const SavedArena& arena : arenas) {
@@ -254,25 +254,30 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
   if (!is_in_parts && rank != 0) {
     return;
   }
+  is_joining_ = is_in_parts && rank == 0;
+  if (file) {
+    copied_ = {};
+    saving_ = std::async(std::launch::async, [this, keep, file = std::move(file)] {
+      file->commit(keep, WaitLimit(is_over_));
+    });
+    return;
+  }
   Device& device = replica.device;
   const auto copy = [=, &device, this] { copy_arenas(device, arenas, shards, copies_); };
-  if (!file && !device.is_host()) {
+  if (!device.is_host()) {
     copy();
   }
   std::promise<void> copied; // Also where it is destroyed.
   copied_ = copied.get_future();
-  is_joining_ = is_in_parts && rank == 0;
   saving_ =
       std::async(std::launch::async, [=, &device, this, copied = std::move(copied)]() mutable {
-        if (!file && device.is_host()) { // In this thread, which no stream of a GPU's is for.
+        if (device.is_host()) { // In this thread, which no stream of a GPU's is for.
           copy();
         }
         copied.set_value();
-        const std::shared_ptr<CheckpointWriter> writer = file ? file : begin();
-        if (!file) {
-          for (const Buffer& values : copies_) {
-            writer->add(values.span());
-          }
+        const std::unique_ptr<CheckpointWriter> writer = begin();
+        for (const Buffer& values : copies_) {
+          writer->add(values.span());
         }
         writer->commit(keep, WaitLimit(is_over_));
       });

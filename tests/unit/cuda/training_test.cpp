@@ -1,7 +1,6 @@
 // The same training on a GPU, faked, and on the CPU: the path of a real GPU, up to the plug-in.
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -9,6 +8,7 @@
 
 #include "tests/cuda_on_cpu/runtime.h"
 #include "tests/unit/cuda/gpu.h"
+#include "tests/unit/trainer/largest_difference.h"
 #include "trainer/collectives/device_communicator.h"
 #include "trainer/collectives/single_rank.h"
 #include "trainer/data/loader.h"
@@ -98,11 +98,8 @@ void check_equal(const Trained& found, const Trained& expected) {
     CAPTURE(found.tensors[t].name);
     REQUIRE(found.tensors[t].name == expected.tensors[t].name);
     REQUIRE(found.tensors[t].shape == expected.tensors[t].shape);
-    float worst = 0;
-    for (std::size_t i = 0; i < found.tensors[t].values.size(); ++i) {
-      worst = std::max(worst, std::abs(found.tensors[t].values[i] - expected.tensors[t].values[i]));
-    }
-    CHECK(worst < 3e-4); // Adam turns the least rounding of what is near zero into part of a step.
+    // Adam turns the least rounding of what is near zero into part of a step.
+    CHECK(largest_difference(found.tensors[t].values, expected.tensors[t].values) < 3e-4);
   }
 }
 

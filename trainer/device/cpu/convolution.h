@@ -274,16 +274,26 @@ template <typename V, std::size_t Vectors>
 inline void pool_one_channel(const Pooling& p, const float* from, std::size_t c,
                              const float* weight, const float* bias, float* to,
                              unsigned char* chosen) {
+  const std::size_t pitch = p.grid.pitch();
   typename V::Floats four[Vectors][4] = {};
-  for (std::size_t tap = 0; tap < 9; ++tap) {
-    for (std::size_t v = 0; v < Vectors; ++v) {
-      const std::size_t channel = c + v * V::k_lanes;
-      const auto w =
-          V::load(weight + channel / k_panel * 9 * k_panel + tap * k_panel + channel % k_panel);
-      for (std::size_t i = 0; i < 4; ++i) {
-        const float* pixel = from + (i / 2 + tap / 3) * p.grid.pitch() + i % 2 + tap % 3;
-        four[v][i] = V::all(*pixel) * w + four[v][i];
+  const float* lane[Vectors];
+  for (std::size_t v = 0; v < Vectors; ++v) {
+    const std::size_t channel = c + v * V::k_lanes;
+    lane[v] = weight + channel / k_panel * 9 * k_panel + channel % k_panel;
+  }
+  for (std::size_t y = 0; y < 3; ++y, from += pitch) {
+    for (std::size_t x = 0; x < 3; ++x) {
+      const typename V::Floats pixels[4] = {V::all(from[x]), V::all(from[x + 1]),
+                                            V::all(from[x + pitch]), V::all(from[x + pitch + 1])};
+      for (std::size_t v = 0; v < Vectors; ++v) {
+        const auto w = V::load(lane[v] + x * k_panel);
+        for (std::size_t i = 0; i < 4; ++i) {
+          four[v][i] = pixels[i] * w + four[v][i];
+        }
       }
+    }
+    for (std::size_t v = 0; v < Vectors; ++v) {
+      lane[v] += 3 * k_panel;
     }
   }
   for (std::size_t v = 0; v < Vectors; ++v) {

@@ -91,15 +91,18 @@ inline void multiply_few(std::size_t rows, const Tile& t, bool accumulate) {
   }
 }
 
-/// In tiles of about as many rows each: one of a row or two would wait for its own sums.
+/// In tiles of about as many rows each: one of a row or two would wait for its own sums. They are
+/// counted before the first, as a tile that waits for a division waits for longer than it adds.
 template <typename V, std::size_t Vectors>
 inline void multiply_rows(std::size_t rows, Tile t, bool accumulate) {
-  for (std::size_t tiles = (rows + V::k_tile_rows - 1) / V::k_tile_rows; tiles > 0; --tiles) {
-    const std::size_t taken = (rows + tiles - 1) / tiles;
+  const std::size_t tiles = (rows + V::k_tile_rows - 1) / V::k_tile_rows;
+  const std::size_t least = tiles > 0 ? rows / tiles : 0;
+  const std::size_t larger = rows - least * tiles; // Tiles of a row more, which come first.
+  for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const std::size_t taken = least + (tile < larger ? 1 : 0);
     multiply_few<V, V::k_tile_rows, Vectors>(taken, t, accumulate);
     t.a += taken * t.a_row;
     t.c += taken * t.c_row;
-    rows -= taken;
   }
 }
 

@@ -41,14 +41,14 @@ struct Pixels {
     unsigned at_x;
     unsigned channel;
   };
-  __device__ auto line(unsigned i) const {
+  __device__ auto kept(Line /*of*/, unsigned i) const {
     if constexpr (AlongSteps) {
       return row_of(i);
     } else {
       return column_of(i);
     }
   }
-  __device__ auto step(unsigned i) const {
+  __device__ auto kept(Step /*of*/, unsigned i) const {
     if constexpr (AlongSteps) {
       return column_of(i);
     } else {
@@ -104,7 +104,7 @@ struct UnpooledByOutput : Unpooled { ///< (output, row)
     std::size_t first; ///< Of its pool.
     unsigned quarter;
   };
-  __device__ Row step(unsigned row) const { return {row / 4 * outputs, row % 4}; }
+  __device__ Row kept(Step /*of*/, unsigned row) const { return {row / 4 * outputs, row % 4}; }
   __device__ float operator()(std::size_t output, const Row& row) const {
     return at(row.first + output, row.quarter);
   }
@@ -124,12 +124,12 @@ struct UnpooledAround : Unpooled { ///< (pixel of the image, tap·O + output)
     unsigned at_x;
     unsigned output;
   };
-  __device__ Pixel line(unsigned pixel) const {
+  __device__ Pixel kept(Line /*of*/, unsigned pixel) const {
     const auto width = static_cast<unsigned>(s.width);
     const auto height = static_cast<unsigned>(s.height);
     return {pixel / (width * height) * s.pools(), pixel / width % height, pixel % width};
   }
-  __device__ Tap step(unsigned i) const {
+  __device__ Tap kept(Step /*of*/, unsigned i) const {
     const auto outputs = static_cast<unsigned>(s.outputs);
     const unsigned tap = i / outputs;
     return {2 - tap / 3, 2 - tap % 3, i % outputs};
@@ -151,7 +151,7 @@ struct WeightByChannel { ///< (channel, tap·O + output)
   ConvolutionShape s;
   const float* weight;
 
-  __device__ const float* step(unsigned i) const {
+  __device__ const float* kept(Step /*of*/, unsigned i) const {
     const auto outputs = static_cast<unsigned>(s.outputs);
     return weight + (i % outputs * k_taps + i / outputs) * s.channels;
   }

@@ -1,6 +1,6 @@
 // Matrix products, of whatever is at hand a value at a time: C (m, n) = A (m, k) · B (k, n), where
 // A and B are functors of (line, step), line a row of A or a column of B, or of what they keep of
-// both (line_of), and `End` takes what comes of it.
+// both (kept_of), and `End` takes what comes of it.
 //
 // A block computes a tile of 64 × 64 of C, or of 128 × 32, a thread 8 × 4 of it, while what the
 // next steps along k take is on its way to registers. What follows a product (bias, ReLU, pooling)
@@ -51,22 +51,18 @@ struct Strided {
   }
 };
 
-/// What `from` keeps of a line, and of a step along k, so that a value of both is quickly found:
-/// what its line() and step() return, if it has them, else their number.
-template <typename From>
-__device__ auto line_of(const From& from, std::size_t line) {
-  if constexpr (requires { from.line(line); }) {
-    return from.line(static_cast<unsigned>(line));
+/// What a number is of: a row of A or a column of B, or a step along k.
+struct Line {};
+struct Step {};
+
+/// What `from` keeps of a line, or of a step along k, so that a value of both is quickly found:
+/// what its kept() returns, if it has that, else the number.
+template <typename Of, typename From>
+__device__ auto kept_of(const From& from, std::size_t number) {
+  if constexpr (requires { from.kept(Of(), number); }) {
+    return from.kept(Of(), static_cast<unsigned>(number));
   } else {
-    return line;
-  }
-}
-template <typename From>
-__device__ auto step_of(const From& from, std::size_t step) {
-  if constexpr (requires { from.step(step); }) {
-    return from.step(static_cast<unsigned>(step));
-  } else {
-    return step;
+    return number;
   }
 }
 
@@ -81,7 +77,7 @@ class TileLoader {
     for (int i = 0; i < k_lines; ++i) {
       const std::size_t line = first_line + own_line() + i * k_lines_apart;
       is_inside_[i] = line < lines;
-      lines_[i] = line_of(from, is_inside_[i] ? line : first_line);
+      lines_[i] = kept_of<Line>(from, is_inside_[i] ? line : first_line);
     }
   }
 
@@ -90,7 +86,7 @@ class TileLoader {
     DTRAIN_UNROLL
     for (int k = 0; k < k_steps; ++k) {
       const std::size_t at = first + own_step() + k * k_steps_apart;
-      const auto step = step_of(from_, at < last ? at : first);
+      const auto step = kept_of<Step>(from_, at < last ? at : first);
       DTRAIN_UNROLL
       for (int i = 0; i < k_lines; ++i) {
         values_[k][i] = at < last && is_inside_[i] ? from_(lines_[i], step) : 0.0F;
@@ -126,7 +122,7 @@ class TileLoader {
   }
 
   const From& from_;
-  decltype(line_of(std::declval<const From&>(), 0)) lines_[k_lines];
+  decltype(kept_of<Line>(std::declval<const From&>(), 0)) lines_[k_lines];
   bool is_inside_[k_lines];
   float values_[k_steps][k_lines];
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/ranges.h>
+#include <sys/eventfd.h>
 
 #include "trainer/job/heartbeat.h"
 
@@ -11,6 +12,7 @@ namespace trainer {
 WorkerService::WorkerService(PsJob job, const TaskAddress& address, std::string name,
                              LinkPurpose purpose, Notice notice)
     : job_(std::move(job)), name_(std::move(name)), notice_(std::move(notice)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       acceptor_(listen_as_task(address, name_, job_.rendezvous_timeout), job_.task.token, purpose) {
 }
 
@@ -35,6 +37,11 @@ void WorkerService::run() {
   }
 }
 
+void WorkerService::stop() noexcept {
+  stopped_ = true;
+  eventfd_write(wake_.get(), 1);
+}
+
 /// Waits for what comes, a heartbeat's time at most, and hands it on.
 void WorkerService::receive() {
   std::vector<pollfd> polled = acceptor_.to_poll();
@@ -42,6 +49,7 @@ void WorkerService::receive() {
   for (const Session& session : sessions_) {
     polled.push_back(session.channel.to_poll());
   }
+  polled.push_back({wake_.get(), POLLIN, 0});
   poll(polled.data(), polled.size(),
        poll_timeout(after_seconds(heartbeat_seconds(job_.peer_timeout))));
   auto ready = polled.begin() + static_cast<std::ptrdiff_t>(newcomers);

@@ -33,8 +33,8 @@ class WorkerService {
   /// DataError.
   void run();
 
-  /// From another thread: run() returns within a heartbeat's time.
-  void stop() noexcept { stopped_ = true; }
+  /// From another thread: run() returns.
+  void stop() noexcept;
 
  protected:
   /// Listens; port 0: any free one, see port(). Throws ClusterError when the address cannot be had.
@@ -90,6 +90,7 @@ class WorkerService {
   std::string name_;
   Notice notice_;
   std::atomic<bool> stopped_{false};
+  Fd wake_; ///< Wakes run() from its wait.
   Acceptor acceptor_;
   Deadline next_heartbeat_ = Clock::now();
   Deadline alone_until_;

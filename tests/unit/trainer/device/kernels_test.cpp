@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/trainer/largest_difference.h"
 #include "trainer/device/cpu/bf16_products.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/device/halves.h"
@@ -26,13 +27,8 @@ std::vector<float> numbers(std::size_t count, std::uint32_t salt) {
   return values;
 }
 
-void check_close(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
-  REQUIRE(a.size() == b.size());
-  float worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(a[i] - b[i]));
-  }
-  CHECK(worst <= tolerance);
+void check_close(const std::vector<float>& a, const std::vector<float>& b, double tolerance) {
+  CHECK(test::largest_difference(a, b) <= tolerance);
 }
 
 constexpr std::size_t k_panels = 3;

@@ -1,8 +1,8 @@
 #include "tests/unit/trainer/models/fixture.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "tests/unit/trainer/largest_difference.h"
 #include "trainer/errors.h"
 
 using namespace trainer;
@@ -152,13 +152,7 @@ TEST_CASE("a CNN's gradients add up over passes and slices of any size") {
   f.owner.wanted_granularity = 1;
   f.model->forward_backward(all, &k_one, false, f.owner, &f.score);
   const std::vector<std::size_t> reports = f.owner.all("final");
-  const auto check = [&] {
-    float largest = 0;
-    for (std::size_t i = 0; i < once.size(); ++i) {
-      largest = std::max(largest, std::abs(f.gradients.data()[i] - once[i]));
-    }
-    CHECK(largest < 4e-3F);
-  };
+  const auto check = [&] { CHECK(largest_difference(f.gradients.span(), once) < 4e-3); };
   check();
   CHECK(std::is_sorted(reports.begin(), reports.end()));
   for (const ArenaRange& unit : f.model->units()) {

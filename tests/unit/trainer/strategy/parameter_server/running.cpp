@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/unit/trainer/largest_difference.h"
 #include "trainer/optim/optimizer.h"
 
 namespace trainer::test {
@@ -84,12 +85,7 @@ std::vector<float> expected_after(std::int64_t steps, int workers, WireType grad
 }
 
 void check_close(const std::vector<float>& a, const std::vector<float>& b) {
-  REQUIRE(a.size() == b.size());
-  float furthest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    furthest = std::max(furthest, std::abs(a[i] - b[i]));
-  }
-  CHECK(furthest < 1e-5F);
+  CHECK(largest_difference(a, b) < 1e-5);
 }
 
 } // namespace trainer::test
