@@ -126,6 +126,12 @@ std::size_t TensorTable::add(std::string name, std::vector<std::size_t> shape, L
   return tensors_.size() - 1;
 }
 
+std::size_t TensorTable::add_embedding(std::string name, std::size_t rows, std::size_t width) {
+  const std::size_t number = add(std::move(name), {rows, width});
+  tensors_[number].is_embedding = true;
+  return number;
+}
+
 std::vector<NamedTensor> TensorTable::export_arena(std::span<const float> arena,
                                                    const std::string& prefix) const {
   std::vector<NamedTensor> all;

@@ -42,6 +42,8 @@ struct Tensor {
   std::size_t offset = 0;  ///< In the arena, in floats.
   std::size_t in_unit = 0; ///< From its unit's first value.
   std::size_t size = 0;    ///< Floats that it takes there.
+  /// A row of it is looked up by the number of a word, a position or a type.
+  bool is_embedding = false;
 
   std::size_t count() const; ///< Its values.
   ArenaRange range() const { return {offset, offset + size}; }
@@ -73,6 +75,8 @@ class TensorTable {
   /// At the arena's end, in the unit that was begun last; its number.
   std::size_t add(std::string name, std::vector<std::size_t> shape,
                   Layout layout = Layout::row_major);
+  /// The same, of an embedding, (rows, width).
+  std::size_t add_embedding(std::string name, std::size_t rows, std::size_t width);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const Tensor& operator[](std::size_t number) const { return tensors_[number]; }

@@ -85,7 +85,7 @@ class TextEmbedding {
 
  private:
   std::size_t add(TensorTable& tensors, const std::string& name, std::size_t rows) const {
-    return tensors[tensors.add(name + ".weight", {rows, shape_.width})].in_unit;
+    return tensors[tensors.add_embedding(name + ".weight", rows, shape_.width)].in_unit;
   }
   /// Of a text's first token, in the unit.
   std::size_t first_position() const { return positions_ + shape_.first_position * shape_.width; }

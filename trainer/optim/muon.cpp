@@ -43,11 +43,7 @@ std::size_t square_of(const Tensor& tensor) {
 
 } // namespace
 
-bool is_for_muon(const Tensor& tensor) {
-  return tensor.shape.size() > 1 && tensor.name.find("embeddings") == std::string::npos &&
-         tensor.name.find(".wte.") == std::string::npos &&
-         tensor.name.find(".wpe.") == std::string::npos;
-}
+bool is_for_muon(const Tensor& tensor) { return tensor.shape.size() > 1 && !tensor.is_embedding; }
 
 Muon::Muon(const TensorTable& tensors, Device& device)
     : device_(device), direction_(device.allocate(

@@ -1,6 +1,6 @@
 #include "trainer/run/replica.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 
 #include "trainer/device/host_view.h"
 #include "trainer/strategy/gathered.h"
@@ -84,10 +84,14 @@ void Replica::compute_in(Precision precision_) {
   }
   device.multiply_in(precision == Precision::bf16 ? DType::bf16 : DType::f16);
   if (device.activation_type() == DType::bf16 && model->takes_rounded() && sharding.stage < 3) {
-    const Tensor& last = model->tensors().tensors().back(); // The words, filled up (b_rows).
-    constexpr std::size_t k_most_rows_behind = 8;
-    factors = device.allocate(
-        parameters.size() + k_most_rows_behind * last.count() / last.shape.front(), DType::bf16);
+    constexpr std::size_t k_most_rows_behind = 8; // Of words' rows, filled up (Matmul::b_rows).
+    std::size_t size = parameters.size();
+    for (const Tensor& tensor : model->tensors().tensors()) {
+      if (tensor.is_embedding) {
+        size = std::max(size, tensor.range().last + k_most_rows_behind * tensor.shape[1]);
+      }
+    }
+    factors = device.allocate(size, DType::bf16);
   }
   if (!rounds()) {
     return;

@@ -125,6 +125,24 @@ TEST_CASE("BERT's gradients agree with finite differences, padded rows and dropo
   }
 }
 
+TEST_CASE("a table says which tensors are embeddings") {
+  const auto embeddings_of = [](const ModelOptions& options) {
+    const Fixture f(options);
+    std::vector<std::string> names;
+    for (const Tensor& tensor : f.model->tensors().tensors()) {
+      if (tensor.is_embedding) {
+        names.push_back(tensor.name);
+      }
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(embeddings_of(small_bert()) == Names{"bert.embeddings.token_type_embeddings.weight",
+                                             "bert.embeddings.position_embeddings.weight",
+                                             "bert.embeddings.word_embeddings.weight"});
+  CHECK(embeddings_of(small_gpt2()) == Names{"transformer.wpe.weight", "transformer.wte.weight"});
+}
+
 TEST_CASE("BERT's gradients are reported final from the arena's start to its end") {
   Fixture f(small_bert());
   const RandomText text(20, 3, k_words, {20, 20});
