@@ -42,7 +42,7 @@ def test_a_gpu_trains_as_the_cpu_does(on_cpu, data):
     out, _ = end(start(on_cpu, data, "--device=cuda", *flags))
     assert "gpu:0, a CPU in a GPU's place" in out
     assert "; kept in the GPU's memory" in out
-    assert re.search(r"samples/s a device, .* TFLOP/s, .* % of its 0.256 of float32; 0.0\d GiB", out)
+    assert re.search(r"samples/s a device, .* TFLOP/s, .* % of its 0.768 of float32; 0.0\d GiB", out)
     expected, _ = end(start(on_cpu, data, "--device=cpu", *flags))
     assert held_out(out) == pytest.approx(held_out(expected), abs=2e-3)
     assert len(re.findall(r"^step ", out, re.M)) == 2

@@ -184,9 +184,13 @@ class CudaStream final : public Stream {
     handle_.narrowed = &narrowed_;
     void* partial = nullptr;
     check(cudaStreamCreateWithFlags(&handle_.stream, cudaStreamNonBlocking), k_what);
-    int shared = 0;
-    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu), k_what);
-    handle_.most_shared = static_cast<std::size_t>(shared);
+    const auto ask = [&](cudaDeviceAttr attribute) {
+      int value = 0;
+      check(cudaDeviceGetAttribute(&value, attribute, gpu), k_what);
+      return static_cast<std::size_t>(value);
+    };
+    handle_.most_shared = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    handle_.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
     constexpr std::size_t k_arrivals = k_cuda_arrivals * sizeof(unsigned);
     check(cudaMalloc(&partial, k_cuda_partials * sizeof(double) + k_arrivals), k_what);
     handle_.partial = static_cast<double*>(partial);
