@@ -21,6 +21,14 @@ std::vector<ArenaRange> own_ranges(const Model& model, const Sharding& sharding,
 
 } // namespace
 
+void set_matmul_precision(Device& device, bool allows_tf32) {
+  if (!device.allow_tf32(allows_tf32) && allows_tf32) {
+    throw UsageError(fmt::format("--matmul-precision=high: TF32 needs a GPU of compute capability "
+                                 "8.0 or later, and cuBLASLt; drop it for {}",
+                                 device.describe()));
+  }
+}
+
 Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
                  Device& device_, Communicator* communicator, const Sharding& sharding_,
                  const Offload& offload)

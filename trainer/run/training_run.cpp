@@ -41,6 +41,7 @@ TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Datase
     throw UsageError("--offload-optimizer=cpu, --offload-param=cpu: not supported on GPUs here, "
                      "which keep the whole replica; drop them, or use --device=cpu");
   }
+  set_matmul_precision(device, options.allows_tf32);
   settings_.data = digest(data);
   const CpuKernels* const cpu = device_.cpu_kernels();
   const bool is_other =

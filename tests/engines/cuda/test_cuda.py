@@ -48,6 +48,20 @@ def test_a_gpu_trains_as_the_cpu_does(on_cpu, data):
     assert len(re.findall(r"^step ", out, re.M)) == 2
 
 
+def test_products_in_tf32_are_said_and_learn_nearly_what_float32_learns(on_cpu, data):
+    flags = ["--device=cuda", "--steps=8", "--batch-size=32"]
+    whole, _ = end(start(on_cpu, data, *flags, DTRAIN_FAKE_BLAS="1"))
+    out, _ = end(start(on_cpu, data, *flags, "--matmul-precision=high", DTRAIN_FAKE_BLAS="1"))
+    assert ", products in TF32, seed" in out and "TF32" not in whole
+    assert re.search(r" % of its 6.14 of TF32; ", out)
+    assert held_out(out) == pytest.approx(held_out(whole), abs=0.05)
+    ranks = start_ranks(on_cpu, data, *flags, each=({}, {"flags": ["--matmul-precision=high"]}),
+                        DTRAIN_FAKE_BLAS="1")
+    for rank in ranks:
+        _, err = end(rank, EXIT_USAGE)
+        assert "--matmul-precision is high and highest" in err.splitlines()[-1]
+
+
 def test_a_gpu_trains_the_cnn_alone_and_as_two_ranks(on_cpu, data):
     def run(*flags):
         out, _ = end(start(on_cpu, data, "--model=cnn", "--steps=3", "--lr-schedule=constant",
@@ -103,11 +117,11 @@ def test_what_a_gpu_has_no_room_for_is_sent_to_it_with_the_same_result(on_cpu, d
 def start_ranks(program, data, *flags, each=({}, {}), **variables):
     """Each is shown one GPU alone, as by a launcher that shares them out: its first."""
     port = str(held_ports(1)[0])
-    return [start(program, data, *flags, RANK=str(rank), LOCAL_RANK=str(rank),
+    return [start(program, data, *flags, *own.pop("flags", []), RANK=str(rank), LOCAL_RANK=str(rank),
                   WORLD_SIZE=str(len(each)), LOCAL_WORLD_SIZE=str(len(each)),
                   CUDA_VISIBLE_DEVICES="5", MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
                   DTRAIN_JOB_TOKEN="a" * 32, **{"DTRAIN_FAKE_GPUS": "1"} | variables | own)
-            for rank, own in enumerate(each)]
+            for rank, own in enumerate(map(dict, each))]
 
 
 @pytest.mark.parametrize("how, said", [
@@ -204,6 +218,8 @@ def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
      "no GPU 1 here, but 1 of CUDA_VISIBLE_DEVICES=0,GPU-none, which CUDA reads up to the first"),
     (["--devices=gpu:0,cpu:0"], {}, "CPUs and GPUs in one process"),
     (["--device=cuda"], {"DTRAIN_FAKE_DRIVER": "0"}, "no NVIDIA driver"),
+    (["--device=cuda", "--matmul-precision=high"], {},
+     "--matmul-precision=high: TF32 needs a GPU of compute capability 8.0 or later, and cuBLASLt"),
     (["--device=cuda"], {"DTRAIN_FAKE_GPUS": "0"}, "no CUDA-capable device"),
     (["--communication=nccl"], {}, "--communication=nccl: NCCL needs GPUs"),
     (["--cross-device-ops=nccl"], {}, "--cross-device-ops=nccl: NCCL needs GPUs"),

@@ -281,6 +281,7 @@ class CudaStream final : public Stream {
 
   const CudaStreamHandle* handle() const { return &handle_; }
   void multiply_in(DType type) { handle_.multiplies_in = type; }
+  void allow_tf32(bool allowed) { handle_.allows_tf32 = allowed; }
 
  private:
   static constexpr std::size_t k_most_graphs = 64;
@@ -345,12 +346,23 @@ class Gpu final : public CudaDevice {
                        index_, about_.name, static_cast<double>(memory_) / k_gib,
                        about_.multiProcessorCount, about_.major, about_.minor);
   }
-  double peak_flops() const override {
-    // Additions and multiplications of float32 that a multiprocessor begins at a time.
-    const int lanes = about_.major == 8 && about_.minor == 0    ? 64
-                      : about_.major >= 8 && about_.major <= 12 ? 128
-                                                                : 0;
-    return 2.0 * lanes * about_.multiProcessorCount * hertz_;
+  PeakFlops peak_flops() const override {
+    // Additions and multiplications that a multiprocessor begins at a time, in float32 and in
+    // tensor cores, of 16 bits: of A100, H100, B200 and the like; others are not known.
+    const bool is_a100 = about_.major == 8 && about_.minor == 0;
+    const int lanes = is_a100 ? 64 : about_.major >= 8 && about_.major <= 12 ? 128 : 0;
+    const int of_16_bits = is_a100              ? 1024
+                           : about_.major == 9  ? 2048
+                           : about_.major == 10 ? 4096
+                                                : 0;
+    const CudaStreamHandle& as = *stream_->handle();
+    const auto peak = [&](int at_a_time, const char* type) {
+      return PeakFlops{2.0 * at_a_time * about_.multiProcessorCount * hertz_, type};
+    };
+    return as.multiplies_in == DType::bf16  ? peak(of_16_bits, "bf16")
+           : as.multiplies_in == DType::f16 ? peak(of_16_bits, "fp16")
+           : as.allows_tf32                 ? peak(of_16_bits / 2, "TF32")
+                                            : peak(lanes, "float32");
   }
   std::size_t most_allocated() const override { return most_allocated_; }
   std::size_t room_for_data() const override { return room_for_data_; }
@@ -402,6 +414,11 @@ class Gpu final : public CudaDevice {
   }
   const Kernels& kernels() const override { return kernels_; }
   void multiply_in(DType type) override { stream_->multiply_in(type); }
+  bool allow_tf32(bool allowed) override {
+    const bool has_tf32 = about_.major >= 8 && find_blas() != nullptr;
+    stream_->allow_tf32(allowed && has_tf32);
+    return has_tf32;
+  }
   DType activation_type() const override {
     return stream_->handle()->multiplies_in == DType::bf16 ? DType::bf16 : DType::f32;
   }

@@ -37,7 +37,7 @@ struct CudaHost {
 };
 
 /// Of plug-in and trainer, which share classes: the same, or they do not fit.
-#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 10, C++ " __VERSION__
+#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 11, C++ " __VERSION__
 
 /// The one function that the plug-in exports: GPU number `index`. Null: `build` is not its own, and
 /// nothing else has been looked at. A usage error, beginning with `flag`, where there is no such

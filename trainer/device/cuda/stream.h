@@ -23,6 +23,7 @@ struct CudaStreamHandle {
   std::size_t most_shared = 0;      ///< Bytes of shared memory that a block may have.
   std::size_t multiprocessors = 0;  ///< Of the GPU.
   DType multiplies_in = DType::f32; ///< Device::multiply_in()
+  bool allows_tf32 = false;         ///< Device::allow_tf32()
   Narrowed* narrowed = nullptr;     ///< What is multiplied so (matmul.h).
 };
 /// Doubles, 8 MiB: norm_backward leaves two sums a column, of 1024 columns about 1000 blocks'.
