@@ -95,6 +95,7 @@ void Replica::compute_in(Precision precision_) {
     constexpr std::size_t k_most_rows_behind = 8;
     factors = device.allocate(
         parameters.size() + k_most_rows_behind * last.count() / last.shape.front(), DType::bf16);
+    optimizer.set_rounded(sharding.stage == 0 ? factors_at() : nullptr);
   }
   if (!rounds()) {
     return;
@@ -110,11 +111,8 @@ void Replica::initialize(std::uint64_t seed) const {
 }
 
 std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) const {
-  const Arenas arenas{parameters,
-                      gradients,
-                      rounds() ? precision : Precision::fp32,
-                      rounded.span(),
-                      factors.size() > 0 ? static_cast<Bf16Value*>(factors.memory()) : nullptr,
+  const Arenas arenas{parameters,     gradients,    rounds() ? precision : Precision::fp32,
+                      rounded.span(), factors_at(), sharding.stage == 0,
                       &device};
   if (sharding.stage < 3) {
     return std::make_unique<Replicated>(model->units(), arenas);

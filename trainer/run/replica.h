@@ -100,10 +100,14 @@ struct Replica {
                                ///< gradients where these are registered too.
   Precision precision = Precision::fp32;
   Buffer rounded; ///< As Arenas has it.
-  Buffer factors; ///< Likewise.
+  Buffer factors; ///< Likewise; the optimizer writes them, but where others update, too (ZeRO).
   Optimizer optimizer;
 
  private:
+  Bf16Value* factors_at() const {
+    return factors.size() > 0 ? static_cast<Bf16Value*>(factors.memory()) : nullptr;
+  }
+
   Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
           Device& device_, Communicator* communicator, const Sharding& sharding_,
           const Offload& offload);
