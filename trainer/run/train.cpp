@@ -58,7 +58,7 @@ std::string place_text(const Dataset& data, const Device& device) {
 
 void print_choices(const Rank& rank, const RunSettings& settings, const Offload& offload,
                    const Dataset& data, Outputs& outputs) {
-  const auto& [cluster, device, communicator] = rank;
+  const auto& [cluster, device, communicator, placement] = rank;
   const std::string steps = with_commas(static_cast<double>(settings.steps));
   outputs.choices(
       {{"ranks", fmt::format("{} (from {})", communicator.world_size(),
@@ -68,7 +68,7 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
                             ? ""
                             : fmt::format("; gradients as {}",
                                           wire_type_name(static_cast<WireType>(settings.wire))))},
-       {"device", device.describe()},
+       {"device", device.describe() + (placement.empty() ? "" : "; " + placement)},
        {"data", fmt::format("{}: {} {} to train on, {} held out{}{}", data.folder,
                             with_commas(static_cast<double>(data.train.count)), size_text(data),
                             with_commas(static_cast<double>(data.test.count)), shard_text(data),

@@ -430,6 +430,10 @@ class Gpu final : public CudaDevice {
     std::memcpy(uuid.data(), &about_.uuid, sizeof uuid);
     return uuid;
   }
+  std::string pci_bus_id() const override {
+    char text[32] = "";
+    return cudaDeviceGetPCIBusId(text, sizeof text, index_) == cudaSuccess ? text : "";
+  }
   const DtrainNccl* nccl(std::string& why) const override { return find_nccl(why); }
 
  private:

@@ -24,8 +24,9 @@ class CudaDevice : public Device {
   using Uuid = std::array<unsigned char, 16>;
 
   CudaDevice* cuda() final { return this; }
-  virtual int index() const = 0; ///< Of those that CUDA shows this process.
-  virtual Uuid uuid() const = 0; ///< No other GPU has it.
+  virtual int index() const = 0;              ///< Of those that CUDA shows this process.
+  virtual Uuid uuid() const = 0;              ///< No other GPU has it.
+  virtual std::string pci_bus_id() const = 0; ///< "0000:1B:00.0"; empty: not known.
   /// Null where there is none, and `why`.
   virtual const DtrainNccl* nccl(std::string& why) const = 0;
 };
