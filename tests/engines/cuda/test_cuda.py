@@ -148,9 +148,10 @@ def test_two_workers_of_two_gpus_each_are_one_communicator_of_nccls(on_cpu, data
 @pytest.mark.parametrize("each, said", [
     (({}, {"DTRAIN_FAKE_NCCL": "22809"}), "rank 0 .* has NCCL 2.30.7, rank 1 .* has 2.28.9"),
     (({}, {"DTRAIN_FAKE_NCCL": "0"}), "rank 1 .* has none"),
+    (({"DTRAIN_FAKE_NCCL": "22808"},) * 2, "rank 0 .* has NCCL 2.28.8, and 2.28.9 or later is needed"),
     (({"DTRAIN_FAKE_UUID": "one"},) * 2, "rank 0 .* and rank 1 .* are on one GPU"),
     (({}, {"DTRAIN_TEST_FLAG": "--device=cpu"}), "1 of 2 workers compute on a GPU"),
-], ids=("versions", "missing", "one GPU", "one on a CPU"))
+], ids=("versions", "missing", "old", "one GPU", "one on a CPU"))
 def test_where_nccl_cannot_be_it_is_said_and_the_ring_used_or_refused(on_cpu, data, each, said):
     each = [dict(own) for own in each]
     mixed = [own.pop("DTRAIN_TEST_FLAG", "--device=cuda") for own in each]
