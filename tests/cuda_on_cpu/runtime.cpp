@@ -98,6 +98,14 @@ const char* cudaGetErrorString(cudaError_t error) {
     return "no CUDA-capable device is detected";
   case cudaErrorInsufficientDriver:
     return "CUDA driver version is insufficient for CUDA runtime version";
+  case cudaErrorDevicesUnavailable:
+    return "CUDA-capable device(s) is/are busy or unavailable";
+  case cudaErrorECCUncorrectable:
+    return "uncorrectable ECC error encountered";
+  case cudaErrorLaunchFailure:
+    return "unspecified launch failure";
+  case cudaErrorUnknown:
+    return "unknown error";
   case cudaErrorIllegalAddress:
     return "an illegal memory access was encountered";
   default:

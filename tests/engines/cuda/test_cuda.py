@@ -242,6 +242,10 @@ def test_a_fault_in_a_kernel_is_reported_under_its_name_where_each_is_waited_for
     assert re.search(named, fault(CUDA_LAUNCH_BLOCKING="1"))
     unnamed = fault()
     assert "illegal memory access" in unnamed and "--cuda-launch-blocking" in unnamed
+    for error, said in ((214, "uncorrectable ECC error encountered; the GPU's memory is faulty: reset it"),
+                        (46, "busy or unavailable; another process has the GPU to itself"),
+                        (719, "unspecified launch failure; see dmesg for an Xid error of the GPU")):
+        assert said in fault(DTRAIN_FAKE_ERROR=str(error))
 
 
 def test_without_its_plug_in_the_trainer_starts_and_says_what_it_lacks(on_cpu, data, tmp_path):

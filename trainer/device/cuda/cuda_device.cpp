@@ -36,9 +36,25 @@ std::atomic<const CudaHost*> host = nullptr; ///< The trainer that this is the p
 
 const char* cuda_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
+/// What to do about it; empty: the text has to do.
+const char* advice(int error) {
+  switch (error) {
+  case cudaErrorECCUncorrectable:
+    return "; the GPU's memory is faulty: reset it (nvidia-smi --gpu-reset), or hide it with "
+           "CUDA_VISIBLE_DEVICES";
+  case cudaErrorDevicesUnavailable:
+    return "; another process has the GPU to itself (nvidia-smi shows its compute mode)";
+  case cudaErrorLaunchFailure:
+  case cudaErrorUnknown:
+    return "; see dmesg for an Xid error of the GPU";
+  default:
+    return "";
+  }
+}
+
 void check(int error, std::string_view what) {
   if (error != cudaSuccess) {
-    fail(fmt::format("CUDA: {}: {}", what, cuda_text(error)));
+    fail(fmt::format("CUDA: {}: {}{}", what, cuda_text(error), advice(error)));
   }
 }
 
