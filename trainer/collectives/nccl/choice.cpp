@@ -13,7 +13,7 @@ namespace trainer {
 namespace {
 
 constexpr int k_least_version = 22809; ///< In 2.28.3 to 2.28.8 ncclCommAbort may hang.
-constexpr int k_shares_gpus = 23003; ///< The first NCCL of which two ranks may be on one GPU.
+constexpr int k_shares_gpus = 23003;   ///< The first NCCL of which two ranks may be on one GPU.
 
 /// What a worker reports to the others.
 struct Offer {
