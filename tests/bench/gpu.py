@@ -65,7 +65,7 @@ def kernel_rows(ours, theirs):
     found = [Row(f"{name}: its bandwidth / a copy's {copy:.0f} GB/s", "×", ours[f"{name}, GB/s"] / copy,
                  more_is_better=True, target=0.85) for name in flat]
     same = {"adam, GB/s": "adam, GB/s"}
-    for kind, name in (("", "float32"), ("bf16 ", "bf16")):
+    for kind, name in (("", "float32"), ("TF32 ", "TF32"), ("bf16 ", "bf16")):
         same |= {f"{kind}product 4096 x 4096 x 4096, TFLOP/s": f"{name} 4096 x 4096 x 4096, TFLOP/s",
                  f"{kind}down 8192 x 768 x 3072, TFLOP/s": f"{name} 8192 x 768 x 3072, TFLOP/s"}
     found += [Row(*mine.rsplit(", ", 1), ours[mine], "PyTorch", theirs.get(its), more_is_better=True,

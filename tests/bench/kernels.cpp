@@ -242,12 +242,12 @@ int main() {
   Measured measured(*device);
   flat(*device, measured);
   text(*device, measured);
-  for (const std::string type : {"", "bf16 "}) {
-    if (!type.empty()) {
-      device->multiply_in(DType::bf16);
-    }
-    products(*device, measured, type);
-    attention(*device, measured, type);
-  }
+  products(*device, measured, "");
+  attention(*device, measured, "");
+  device->allow_tf32(true);
+  products(*device, measured, "TF32 ");
+  device->multiply_in(DType::bf16);
+  products(*device, measured, "bf16 ");
+  attention(*device, measured, "bf16 ");
   fmt::print("}}\n");
 }

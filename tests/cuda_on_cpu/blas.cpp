@@ -4,6 +4,7 @@
 //
 // DTRAIN_FAKE_BLAS=1: there is one; by itself the plug-in's own kernels compute.
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -31,6 +32,9 @@ int plan(int gpu, const MatmulShape& shape, std::size_t workspace, void** plan) 
   if (shape.type != DType::f32 && shape.type != shape.factor_type) {
     fail("a product is planned of types that cuBLASLt has none of");
   }
+  if (shape.is_tf32 && shape.factor_type != DType::f32) {
+    fail("a product of 16 bits is planned in TF32");
+  }
   if (workspace == 0) {
     fail("a product is planned without a workspace");
   }
@@ -54,6 +58,15 @@ void check_memory(int gpu, const void* memory, unsigned alignment) {
   if (!is_on_gpu(gpu, memory) || reinterpret_cast<std::uintptr_t>(memory) % alignment != 0) {
     fail("a product of memory that is another GPU's, or less aligned than its plan");
   }
+}
+
+/// To TF32, to the nearest.
+float tf32(float value) {
+  constexpr std::uint32_t k_half = 1U << 12U;
+  return std::isfinite(value)
+             ? std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) + k_half) &
+                                    ~(2 * k_half - 1))
+             : value;
 }
 
 float value_of(DType type, const void* memory, std::size_t at) {
@@ -81,13 +94,17 @@ float gelu_tanh_slope(float u) {
 
 void compute(const MatmulShape& s, const MatmulMemory& memory, std::size_t number) {
   using Epilogue = Matmul::Epilogue;
+  const auto factor = [&](const void* from, std::size_t at) {
+    const float value = value_of(s.factor_type, from, at);
+    return s.is_tf32 ? tf32(value) : value;
+  };
   const auto a = [&](std::size_t row, std::size_t step) {
     const std::size_t at = s.a_is_turned ? step * s.a_row + row : row * s.a_row + step;
-    return value_of(s.factor_type, memory.a, number * s.a_batch + at);
+    return factor(memory.a, number * s.a_batch + at);
   };
   const auto b = [&](std::size_t step, std::size_t column) {
     const std::size_t at = s.b_is_turned ? column * s.b_row + step : step * s.b_row + column;
-    return value_of(s.factor_type, memory.b, number * s.b_batch + at);
+    return factor(memory.b, number * s.b_batch + at);
   };
   for (std::size_t row = 0; row < s.m; ++row) {
     for (std::size_t column = 0; column < s.n; ++column) {

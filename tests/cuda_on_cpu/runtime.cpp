@@ -33,6 +33,7 @@ namespace {
 
 constexpr std::size_t k_alignment = 256; ///< Of an allocation, and so much between two.
 constexpr int k_version = 13000;
+constexpr int k_multiprocessors = 3; ///< Of a GPU: few, so that a block takes several rows.
 
 int gpus() { return number("DTRAIN_FAKE_GPUS", 2); }
 int driver() { return number("DTRAIN_FAKE_DRIVER", k_version); }
@@ -97,6 +98,14 @@ const char* cudaGetErrorString(cudaError_t error) {
     return "no CUDA-capable device is detected";
   case cudaErrorInsufficientDriver:
     return "CUDA driver version is insufficient for CUDA runtime version";
+  case cudaErrorDevicesUnavailable:
+    return "CUDA-capable device(s) is/are busy or unavailable";
+  case cudaErrorECCUncorrectable:
+    return "uncorrectable ECC error encountered";
+  case cudaErrorLaunchFailure:
+    return "unspecified launch failure";
+  case cudaErrorUnknown:
+    return "unknown error";
   case cudaErrorIllegalAddress:
     return "an illegal memory access was encountered";
   default:
@@ -127,7 +136,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   (void)std::snprintf(properties->name, sizeof properties->name, "a CPU in a GPU's place");
   properties->major = number("DTRAIN_FAKE_COMPUTE", 9);
-  properties->multiProcessorCount = 1;
+  properties->multiProcessorCount = k_multiprocessors;
   const char* uuid = std::getenv("DTRAIN_FAKE_UUID"); // Else as if every process had its own GPUs.
   (void)std::snprintf(properties->uuid.bytes, sizeof properties->uuid, "%.8s %d",
                       uuid == nullptr ? std::to_string(getpid()).c_str() : uuid, device);
@@ -137,7 +146,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
   constexpr int k_kilohertz = 1'000'000;
   constexpr int k_most_shared = 227 << 10; // As an H100's.
-  *value = attribute == cudaDevAttrClockRate ? k_kilohertz : k_most_shared;
+  *value = attribute == cudaDevAttrClockRate             ? k_kilohertz
+           : attribute == cudaDevAttrMultiProcessorCount ? k_multiprocessors
+                                                         : k_most_shared;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int device) {
+  (void)std::snprintf(id, static_cast<std::size_t>(bytes), "0000:%02X:00.0", device + 0x1b);
   return cudaSuccess;
 }
 

@@ -9,8 +9,8 @@
 // DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_FREE how many bytes of one's memory are
 // free, at most; DTRAIN_FAKE_DRIVER which driver (13000; 0: none),
 // DTRAIN_FAKE_COMPUTE which compute capability (9), DTRAIN_FAKE_UUID whose GPUs these are, and
-// DTRAIN_FAKE_FAULT=N that the Nth kernel that is carried out reads memory that is not there, after
-// which nothing succeeds any more.
+// DTRAIN_FAKE_FAULT=N that the Nth kernel that is carried out reads memory that is not there, or
+// has the error DTRAIN_FAKE_ERROR, after which nothing succeeds any more.
 #pragma once
 
 #include <cstddef>

@@ -94,7 +94,8 @@ const EventHandle& recorded(cudaEvent_t event) {
 std::function<bool()> kernel_of(std::function<void()> work) {
   return [work = std::move(work)] {
     if (++world().kernels == number("DTRAIN_FAKE_FAULT", 0)) {
-      world().error = cudaErrorIllegalAddress;
+      world().error =
+          static_cast<cudaError_t>(number("DTRAIN_FAKE_ERROR", cudaErrorIllegalAddress));
     } else {
       work();
     }

@@ -52,6 +52,12 @@ class Stream {
   }
 };
 
+/// What a device can do at most.
+struct PeakFlops {
+  double a_second = 0;          ///< 0: not known.
+  const char* type = "float32"; ///< What is multiplied: "float32", "TF32", "bf16" or "fp16".
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -62,8 +68,9 @@ class Device {
   /// Its memory is the host's, and work on its streams is done on return.
   virtual bool is_host() const { return false; }
 
-  /// Peak float32 FLOP per second, by its multiprocessors and their clock; 0: not known.
-  virtual double peak_flops() const { return 0; }
+  /// Peak FLOP per second of dense products as it multiplies, multiply_in() and allow_tf32(), by
+  /// its multiprocessors and their clock.
+  virtual PeakFlops peak_flops() const { return {}; }
   /// Peak of its allocated memory in bytes; 0: not counted.
   virtual std::size_t most_allocated() const { return 0; }
 
@@ -98,6 +105,10 @@ class Device {
   /// From now on models round matrices to this type when they multiply them, if the device has such
   /// products.
   virtual void multiply_in(DType /*type*/) {}
+  /// Whether products of float32 may round what they multiply to TF32 (8 bits of exponent, 10 of
+  /// mantissa) from now on, for tensor cores; sums stay float32. False: the device has no such
+  /// products, and nothing changes.
+  virtual bool allow_tf32(bool /*allowed*/) { return false; }
   /// Type of a transformer's activations and their gradients: float32, or bf16 on a GPU that
   /// multiplies in it.
   virtual DType activation_type() const { return DType::f32; }

@@ -33,6 +33,16 @@ struct UpdateRule {
   double decay = 0; ///< Beside the gradient.
 };
 
+/// What an optimizer updates, and its copy in bf16, which is written in the same pass; null: none.
+struct Parameters {
+  float* values;
+  Bf16Value* rounded = nullptr;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): most have no copy.
+  DTRAIN_ON_BOTH constexpr Parameters(float* values_, Bf16Value* rounded_ = nullptr)
+      : values(values_), rounded(rounded_) {}
+};
+
 /// What adam multiplies parameters by, and Muon.
 DTRAIN_ON_BOTH static inline float shrink_of(const UpdateRule& rule, const StepState& state) {
   return static_cast<float>(1 - state.learning_rate * rule.decay);
@@ -158,20 +168,20 @@ struct Kernels {
   void (*prepare)(Stream&, const StepRule& rule, const double* squares, StepState* state,
                   StepState* told);
 
-  /// In a single pass: of adam 16 bytes read and 12 written a value.
+  /// In a single pass: of adam 16 bytes read and 12 written a value, and 2 with a copy.
   void (*sgd)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
-              const float* gradient, float* m, float* parameter);
+              const float* gradient, float* m, const Parameters& parameters);
   void (*adam)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
-               const float* gradient, float* m, float* v, float* parameter);
+               const float* gradient, float* m, float* v, const Parameters& parameters);
   /// Of one tensor. `u` has room for n values.
   void (*lamb)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
-               const float* gradient, float* m, float* v, float* u, float* parameter);
+               const float* gradient, float* m, float* v, float* u, const Parameters& parameters);
 
   // Of Muon (optim/muon.h).
   void (*muon_direction)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
                          const float* gradient, float* m, float* u);
   void (*muon_take)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
-                    float ratio, const float* u, float* parameter);
+                    float ratio, const float* u, const Parameters& parameters);
   /// x /= the root of `*squares`, or 1e-7 where that is less.
   void (*normalise)(Stream&, std::size_t n, const double* squares, float* x);
   /// y = a·x + b·y

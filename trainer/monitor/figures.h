@@ -8,8 +8,8 @@
 namespace trainer {
 
 /// "123,456 samples/s a device, 0.075 TFLOP/s, 0.11 % of its 67.0 of float32; 0.04 GiB of its
-/// memory at most". `flops`: of a sample; where that or the device's peak is 0, the share is
-/// unknown.
+/// memory at most": the share is the model FLOPs utilization (MFU). `flops`: of a sample; where
+/// that or the device's peak is 0, the share is unknown.
 std::string figures_text(double samples_per_second, double flops, const Device& device);
 
 } // namespace trainer

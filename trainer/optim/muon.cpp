@@ -55,7 +55,7 @@ Muon::Muon(const TensorTable& tensors, Device& device)
       squares_(device.allocate(1, DType::f64)) {}
 
 void Muon::update(const Tensor& tensor, const UpdateRule& rule, const StepState* state,
-                  const float* gradient, float* m, float* parameter) const {
+                  const float* gradient, float* m, const Parameters& parameters) const {
   Stream& stream = device_.stream();
   const Kernels& kernels = device_.kernels();
   const Sides sides = sides_of(tensor);
@@ -72,7 +72,7 @@ void Muon::update(const Tensor& tensor, const UpdateRule& rule, const StepState*
   }
   const double ratio = k_like_adamw * std::sqrt(static_cast<double>(sides.longer()));
   kernels.muon_take(stream, tensor.size, rule, state, static_cast<float>(ratio),
-                    is_in_panels ? direction_.data() : found, parameter);
+                    is_in_panels ? direction_.data() : found, parameters);
 }
 
 /// Of x (rows, columns), which it writes over; where it has been put.

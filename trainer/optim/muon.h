@@ -29,7 +29,7 @@ class Muon {
   /// Puts on the device's stream: a step of this tensor, of which all arrays hold what it takes in
   /// an arena.
   void update(const Tensor& tensor, const UpdateRule& rule, const StepState* state,
-              const float* gradient, float* m, float* parameter) const;
+              const float* gradient, float* m, const Parameters& parameters) const;
 
  private:
   float* orthogonal(std::size_t rows, std::size_t columns, float* x) const;

@@ -187,7 +187,7 @@ void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
   const float* g = gradients_.data() + at;
   float* m = moments_.front().values.data() + moment;
   float* v = moments_.back().values.data() + moment;
-  float* p = parameters_.data() + at;
+  const Parameters p(parameters_.data() + at, rounded_ == nullptr ? nullptr : rounded_ + at);
   if (options_.rule == Rule::sgd) {
     kernels.sgd(stream, count, rule, state(), g, m, p);
   } else if (options_.rule == Rule::lamb) {

@@ -94,6 +94,9 @@ class Optimizer {
 
   /// Takes them from there from now on.
   void set_gradients(std::span<const float> gradients) { gradients_ = gradients; }
+  /// Where update() writes parameters in bf16 too, all of the arena, in the device's memory; null:
+  /// nowhere.
+  void set_rounded(Bf16Value* rounded) { rounded_ = rounded; }
 
   std::int64_t step() const { return step_; }
   /// In the device's memory: of the step that was announced last.
@@ -135,6 +138,7 @@ class Optimizer {
   Device* device_;
   std::span<float> parameters_;
   std::span<const float> gradients_;
+  Bf16Value* rounded_ = nullptr;
   const TensorTable* tensors_;
   std::vector<Own> own_;
   std::vector<Moment> moments_;

@@ -122,6 +122,7 @@ void refuse_what_servers_lack(const PsTask& task, const TrainerOptions& options)
   refuse(options.optimizer != "adam" || options.weight_decay > 0, "--optimizer or --weight-decay",
          "; its servers use Adam");
   refuse(options.precision != "fp32", "--precision", "");
+  refuse(options.matmul_precision != "highest", "--matmul-precision", "");
   refuse(options.offload_optimizer != "none" || options.offload_param != "none",
          "--offload-optimizer or --offload-param", "; its servers keep these in memory");
   refuse(options.zero_stage > 0, "--zero-stage",
@@ -307,6 +308,7 @@ RunOptions run_options(const TrainerOptions& options) {
               options.clip_norm,
               {}};
   run.precision = parse_precision(options.precision);
+  run.allows_tf32 = options.matmul_precision == "high";
   if (run.precision == Precision::fp16) {
     run.step.loss_scale = options.loss_scale;
   }

@@ -271,6 +271,16 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .group = group,
        .complete = dtrain::Complete::choices,
        .choices = {"fp32", "bf16", "fp16"}},
+      {.flags = "--matmul-precision",
+       .target = &o.matmul_precision,
+       .metavar = "HOW",
+       .help = "On GPUs, how float32 products are computed, as by PyTorch's "
+               "set_float32_matmul_precision: highest, in float32; or high, on tensor cores in "
+               "TF32, which rounds what is multiplied to 10 bits of mantissa; attention, "
+               "convolutions and small layers stay in float32 [highest]",
+       .group = group,
+       .complete = dtrain::Complete::choices,
+       .choices = {"highest", "high"}},
       {.flags = "--loss-scale",
        .target = &o.loss_scale.fixed,
        .metavar = "SCALE",

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "trainer/device/host_view.h"
 #include "trainer/strategy/gathered.h"
 
@@ -20,6 +22,14 @@ std::vector<ArenaRange> own_ranges(const Model& model, const Sharding& sharding,
 }
 
 } // namespace
+
+void set_matmul_precision(Device& device, bool allows_tf32) {
+  if (!device.allow_tf32(allows_tf32) && allows_tf32) {
+    throw UsageError(fmt::format("--matmul-precision=high: TF32 needs a GPU of compute capability "
+                                 "8.0 or later, and cuBLASLt; drop it for {}",
+                                 device.describe()));
+  }
+}
 
 Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
                  Device& device_, Communicator* communicator, const Sharding& sharding_,
@@ -92,6 +102,7 @@ void Replica::compute_in(Precision precision_) {
       }
     }
     factors = device.allocate(size, DType::bf16);
+    optimizer.set_rounded(sharding.stage == 0 ? factors_at() : nullptr);
   }
   if (!rounds()) {
     return;
@@ -107,11 +118,8 @@ void Replica::initialize(std::uint64_t seed) const {
 }
 
 std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) const {
-  const Arenas arenas{parameters,
-                      gradients,
-                      rounds() ? precision : Precision::fp32,
-                      rounded.span(),
-                      factors.size() > 0 ? static_cast<Bf16Value*>(factors.memory()) : nullptr,
+  const Arenas arenas{parameters,     gradients,    rounds() ? precision : Precision::fp32,
+                      rounded.span(), factors_at(), sharding.stage == 0,
                       &device};
   if (sharding.stage < 3) {
     return std::make_unique<Replicated>(model->units(), arenas);

@@ -42,6 +42,10 @@ inline Dataset synthetic_for(const ModelOptions& model, std::size_t count, std::
              : synthetic_dataset(count, seed, model.classes);
 }
 
+/// How its float32 products are computed from here on. Throws UsageError naming --matmul-precision
+/// if TF32 is allowed and it has none.
+void set_matmul_precision(Device& device, bool allows_tf32);
+
 struct Replica {
   Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
           Device& device_, Communicator& communicator);
@@ -96,10 +100,14 @@ struct Replica {
                                ///< gradients where these are registered too.
   Precision precision = Precision::fp32;
   Buffer rounded; ///< As Arenas has it.
-  Buffer factors; ///< Likewise.
+  Buffer factors; ///< Likewise; the optimizer writes them, but where others update, too (ZeRO).
   Optimizer optimizer;
 
  private:
+  Bf16Value* factors_at() const {
+    return factors.size() > 0 ? static_cast<Bf16Value*>(factors.memory()) : nullptr;
+  }
+
   Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
           Device& device_, Communicator* communicator, const Sharding& sharding_,
           const Offload& offload);

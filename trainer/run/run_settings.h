@@ -41,6 +41,7 @@ struct RunSettings {
   std::int64_t zero_stage;
   std::int64_t precision;       ///< A Precision;
   LossScaleOptions loss_scale;  ///< and what goes with it.
+  std::int64_t allows_tf32;     ///< 0 or 1.
   std::int64_t bucket_bytes;    ///< Where ranks share a replica, which is cut at them, else 0;
   std::int64_t saves;           ///< likewise whether there is --checkpoint-dir, 0 or 1.
   std::int64_t one_pass;        ///< The samples are a stream: it is the run's end, too.
@@ -54,7 +55,7 @@ struct RunSettings {
   bool operator==(const RunSettings&) const = default;
 };
 
-static_assert(sizeof(RunSettings) == sizeof(double) * 64,
+static_assert(sizeof(RunSettings) == sizeof(double) * 65,
               "it is broadcast, and has no unset bytes between");
 
 RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elastic,

@@ -39,9 +39,10 @@ std::string size_text(const Dataset& data) {
 }
 
 /// ", bf16 over float32, multiplied by the CPU's instructions"
-std::string precision_text(Precision precision, const Device& device) {
+std::string precision_text(const RunSettings& settings, const Device& device) {
+  const auto precision = static_cast<Precision>(settings.precision);
   if (precision == Precision::fp32) {
-    return "";
+    return settings.allows_tf32 == 0 ? "" : ", products in TF32";
   }
   const CpuKernels* const cpu = device.cpu_kernels();
   return fmt::format(", {} over float32{}", precision_name(precision),
@@ -57,7 +58,7 @@ std::string place_text(const Dataset& data, const Device& device) {
 
 void print_choices(const Rank& rank, const RunSettings& settings, const Offload& offload,
                    const Dataset& data, Outputs& outputs) {
-  const auto& [cluster, device, communicator] = rank;
+  const auto& [cluster, device, communicator, placement] = rank;
   const std::string steps = with_commas(static_cast<double>(settings.steps));
   outputs.choices(
       {{"ranks", fmt::format("{} (from {})", communicator.world_size(),
@@ -67,26 +68,26 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
                             ? ""
                             : fmt::format("; gradients as {}",
                                           wire_type_name(static_cast<WireType>(settings.wire))))},
-       {"device", device.describe()},
+       {"device", device.describe() + (placement.empty() ? "" : "; " + placement)},
        {"data", fmt::format("{}: {} {} to train on, {} held out{}{}", data.folder,
                             with_commas(static_cast<double>(data.train.count)), size_text(data),
                             with_commas(static_cast<double>(data.test.count)), shard_text(data),
                             place_text(data, device))},
        {"training",
-        fmt::format(
-            "{} steps of {} samples, {} {}{}{}{}, seed {}", steps,
-            settings.global_batch > 0
-                ? with_commas(static_cast<double>(settings.global_batch))
-                : fmt::format("{} × {}", cluster.world_size, settings.batch_size),
-            rule_title(static_cast<OptimizerOptions::Rule>(settings.rule)),
-            settings.learning_rate.text(),
-            settings.zero_stage == 0 || cluster.world_size == 1
-                ? ""
-                : fmt::format(", ZeRO stage {}{}", settings.zero_stage,
-                              offload.parameters.empty() ? ""
-                                                         : ", parameters in " + offload.parameters),
-            offload.optimizer.empty() ? "" : ", its states in " + offload.optimizer,
-            precision_text(static_cast<Precision>(settings.precision), device), settings.seed)}});
+        fmt::format("{} steps of {} samples, {} {}{}{}{}, seed {}", steps,
+                    settings.global_batch > 0
+                        ? with_commas(static_cast<double>(settings.global_batch))
+                        : fmt::format("{} × {}", cluster.world_size, settings.batch_size),
+                    rule_title(static_cast<OptimizerOptions::Rule>(settings.rule)),
+                    settings.learning_rate.text(),
+                    settings.zero_stage == 0 || cluster.world_size == 1
+                        ? ""
+                        : fmt::format(", ZeRO stage {}{}", settings.zero_stage,
+                                      offload.parameters.empty()
+                                          ? ""
+                                          : ", parameters in " + offload.parameters),
+                    offload.optimizer.empty() ? "" : ", its states in " + offload.optimizer,
+                    precision_text(settings, device), settings.seed)}});
 }
 
 /// Shares the state of the run with the other ranks, calls `begun`, and trains to the last step or

@@ -41,6 +41,7 @@ TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Datase
     throw UsageError("--offload-param: a GPU keeps all parameters in its own memory; drop the "
                      "option, or use --device=cpu");
   }
+  set_matmul_precision(device, options.allows_tf32);
   settings_.data = digest(data);
   const CpuKernels* const cpu = device_.cpu_kernels();
   const bool is_other =

@@ -12,6 +12,7 @@
 #include "trainer/collectives/nccl/choice.h"
 #include "trainer/collectives/nccl/nccl_group.h"
 #include "trainer/collectives/single_rank.h"
+#include "trainer/device/numa.h"
 #include "trainer/errors.h"
 
 namespace trainer {
@@ -54,6 +55,24 @@ std::string flag_for_nccl(const RankOptions& options, const std::vector<CudaDevi
   return flag;
 }
 
+/// Rank::placement of the calling thread, which is bound to it.
+std::string place_near(Device& device, const CommOptions& options) {
+  const auto node =
+      device.cuda() == nullptr ? std::nullopt : numa_node_of(device.cuda()->pci_bus_id());
+  if (!node) {
+    return "";
+  }
+  if (bind_to(*node)) {
+    return fmt::format("on the CPUs of NUMA node {}", node->number);
+  }
+  if (options.notice) {
+    options.notice(fmt::format("{}: is at NUMA node {}, but this process may use none of that "
+                               "node's CPUs, so copies are slower; see taskset -p, --cpu-bind",
+                               device.describe(), node->number));
+  }
+  return "";
+}
+
 bool may_be_nccl(const RankOptions& options) {
   using enum CommOptions::Communication;
   return options.comm.communication == nccl ||
@@ -85,12 +104,13 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
     own.rank = communicator.rank();
     own.local_rank = cluster.local_rank * replicas + replica;
     Device& device = *devices[static_cast<std::size_t>(replica)];
+    const std::string placement = place_near(device, options.comm);
     if (nccl) {
       NcclCommunicator by_nccl(communicator, *nccl, replica);
-      body({own, device, by_nccl});
+      body({own, device, by_nccl, placement});
     } else if (!device.is_host()) {
       DeviceCommunicator of_device(communicator, device);
-      body({own, device, of_device});
+      body({own, device, of_device, placement});
     } else {
       body({own, device, communicator});
     }

@@ -27,10 +27,12 @@ struct Rank {
   Cluster cluster; ///< As this rank sees it: each replica counts as a rank.
   Device& device;
   Communicator& communicator;
+  std::string placement = {}; ///< "on the CPUs of NUMA node 1", a GPU's; empty: anywhere.
 };
 
 /// Connects the workers (with NCCL too if every rank has a GPU and --transport does not ask for
-/// another), calls `prepare` once, then `body` once per rank, each in its own thread. If a rank
+/// another), calls `prepare` once, then `body` once per rank, each in its own thread, on the CPUs
+/// near its GPU (device/numa.h). If a rank
 /// fails, reports it to the peers and throws what the first failed rank threw.
 void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
                const std::function<void(const Rank&)>& body);

@@ -1,6 +1,7 @@
 // The owner (nn/parameter_owner.h) of parameters of a rank that holds all of them. If the model
 // computes in 16 bits, each unit is rounded when it is first needed after a change; on a GPU that
-// multiplies in bf16 all of them are, when a pass begins after a change.
+// multiplies in bf16 all of them are, when a pass begins after a change, unless the optimizer
+// writes what it updates in bf16 too.
 #pragma once
 
 #include <span>
@@ -21,6 +22,7 @@ struct Arenas {
   std::span<float> rounded = {}; ///< The 16-bit copy that the model computes with; not of fp32.
   /// UnitMemory::rounded of all parameters, in this device's memory; null: no such copy.
   Bf16Value* factors = nullptr;
+  bool keeps_factors = false; ///< Who changes parameters writes them there too.
   Device* device = nullptr;
 };
 
@@ -36,7 +38,7 @@ class Replicated : public ParameterOwner {
   /// Call after the parameters have changed.
   virtual void change() {
     is_rounded_.assign(units_.size(), false);
-    has_factors_ = false;
+    has_factors_ = has_factors_ && arenas_.keeps_factors;
   }
 
  protected:

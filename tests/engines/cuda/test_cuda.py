@@ -42,10 +42,24 @@ def test_a_gpu_trains_as_the_cpu_does(on_cpu, data):
     out, _ = end(start(on_cpu, data, "--device=cuda", *flags))
     assert "gpu:0, a CPU in a GPU's place" in out
     assert "; kept in the GPU's memory" in out
-    assert re.search(r"samples/s a device, .* TFLOP/s, .* % of its 0.256 of float32; 0.0\d GiB", out)
+    assert re.search(r"samples/s a device, .* TFLOP/s, .* % of its 0.768 of float32; 0.0\d GiB", out)
     expected, _ = end(start(on_cpu, data, "--device=cpu", *flags))
     assert held_out(out) == pytest.approx(held_out(expected), abs=2e-3)
     assert len(re.findall(r"^step ", out, re.M)) == 2
+
+
+def test_products_in_tf32_are_said_and_learn_nearly_what_float32_learns(on_cpu, data):
+    flags = ["--device=cuda", "--steps=8", "--batch-size=32"]
+    whole, _ = end(start(on_cpu, data, *flags, DTRAIN_FAKE_BLAS="1"))
+    out, _ = end(start(on_cpu, data, *flags, "--matmul-precision=high", DTRAIN_FAKE_BLAS="1"))
+    assert ", products in TF32, seed" in out and "TF32" not in whole
+    assert re.search(r" % of its 6.14 of TF32; ", out)
+    assert held_out(out) == pytest.approx(held_out(whole), abs=0.05)
+    ranks = start_ranks(on_cpu, data, *flags, each=({}, {"flags": ["--matmul-precision=high"]}),
+                        DTRAIN_FAKE_BLAS="1")
+    for rank in ranks:
+        _, err = end(rank, EXIT_USAGE)
+        assert "--matmul-precision is high and highest" in err.splitlines()[-1]
 
 
 def test_a_gpu_trains_the_cnn_alone_and_as_two_ranks(on_cpu, data):
@@ -103,11 +117,11 @@ def test_what_a_gpu_has_no_room_for_is_sent_to_it_with_the_same_result(on_cpu, d
 def start_ranks(program, data, *flags, each=({}, {}), **variables):
     """Each is shown one GPU alone, as by a launcher that shares them out: its first."""
     port = str(held_ports(1)[0])
-    return [start(program, data, *flags, RANK=str(rank), LOCAL_RANK=str(rank),
+    return [start(program, data, *flags, *own.pop("flags", []), RANK=str(rank), LOCAL_RANK=str(rank),
                   WORLD_SIZE=str(len(each)), LOCAL_WORLD_SIZE=str(len(each)),
                   CUDA_VISIBLE_DEVICES="5", MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
                   DTRAIN_JOB_TOKEN="a" * 32, **{"DTRAIN_FAKE_GPUS": "1"} | variables | own)
-            for rank, own in enumerate(each)]
+            for rank, own in enumerate(map(dict, each))]
 
 
 @pytest.mark.parametrize("how, said", [
@@ -134,9 +148,10 @@ def test_two_workers_of_two_gpus_each_are_one_communicator_of_nccls(on_cpu, data
 @pytest.mark.parametrize("each, said", [
     (({}, {"DTRAIN_FAKE_NCCL": "22809"}), "rank 0 .* has NCCL 2.30.7, rank 1 .* has 2.28.9"),
     (({}, {"DTRAIN_FAKE_NCCL": "0"}), "rank 1 .* has none"),
+    (({"DTRAIN_FAKE_NCCL": "22808"},) * 2, "rank 0 .* has NCCL 2.28.8, and 2.28.9 or later is needed"),
     (({"DTRAIN_FAKE_UUID": "one"},) * 2, "rank 0 .* and rank 1 .* are on one GPU"),
     (({}, {"DTRAIN_TEST_FLAG": "--device=cpu"}), "1 of 2 workers compute on a GPU"),
-], ids=("versions", "missing", "one GPU", "one on a CPU"))
+], ids=("versions", "missing", "old", "one GPU", "one on a CPU"))
 def test_where_nccl_cannot_be_it_is_said_and_the_ring_used_or_refused(on_cpu, data, each, said):
     each = [dict(own) for own in each]
     mixed = [own.pop("DTRAIN_TEST_FLAG", "--device=cuda") for own in each]
@@ -204,6 +219,8 @@ def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
      "no GPU 1 here, but 1 of CUDA_VISIBLE_DEVICES=0,GPU-none, which CUDA reads up to the first"),
     (["--devices=gpu:0,cpu:0"], {}, "CPUs and GPUs in one process"),
     (["--device=cuda"], {"DTRAIN_FAKE_DRIVER": "0"}, "no NVIDIA driver"),
+    (["--device=cuda", "--matmul-precision=high"], {},
+     "--matmul-precision=high: TF32 needs a GPU of compute capability 8.0 or later, and cuBLASLt"),
     (["--device=cuda"], {"DTRAIN_FAKE_GPUS": "0"}, "no CUDA-capable device"),
     (["--communication=nccl"], {}, "--communication=nccl: NCCL needs GPUs"),
     (["--cross-device-ops=nccl"], {}, "--cross-device-ops=nccl: NCCL needs GPUs"),
@@ -225,6 +242,10 @@ def test_a_fault_in_a_kernel_is_reported_under_its_name_where_each_is_waited_for
     assert re.search(named, fault(CUDA_LAUNCH_BLOCKING="1"))
     unnamed = fault()
     assert "illegal memory access" in unnamed and "--cuda-launch-blocking" in unnamed
+    for error, said in ((214, "uncorrectable ECC error encountered; the GPU's memory is faulty: reset it"),
+                        (46, "busy or unavailable; another process has the GPU to itself"),
+                        (719, "unspecified launch failure; see dmesg for an Xid error of the GPU")):
+        assert said in fault(DTRAIN_FAKE_ERROR=str(error))
 
 
 def test_without_its_plug_in_the_trainer_starts_and_says_what_it_lacks(on_cpu, data, tmp_path):

@@ -115,5 +115,12 @@ def test_deepspeeds_configuration_says_the_precision(home, train):
                                                  expect=EXIT_USAGE).err
 
 
+def test_tf32_is_refused_on_a_cpu(train):
+    for flags in ([], ["--benchmark=0.1"]):
+        error = train("--matmul-precision=high", "--device=cpu", *flags, expect=EXIT_USAGE).err
+        assert ("--matmul-precision=high: TF32 needs a GPU of compute capability 8.0 or later, and "
+                "cuBLASLt; drop it for cpu") in error
+
+
 def test_a_loss_scale_without_fp16_is_refused(train):
     assert "need --precision=fp16" in train("--loss-scale=8", expect=EXIT_USAGE).err

@@ -52,6 +52,49 @@ TEST_CASE("optimizers on a GPU update as on a CPU, whatever the length") {
   }
 }
 
+TEST_CASE("optimizers on a GPU write what they update in bf16 too, and it alone") {
+  const UpdateRule rule{.epsilon = 1e-4F, .l2 = 0.1F, .decay = 0.5};
+  const auto gpu = make_gpu();
+  const Kernels& kernels = gpu->kernels();
+  Stream& stream = gpu->stream();
+  constexpr float k_beside = 7;
+  for (const std::size_t begin : {0, 1, 4}) {
+    for (const std::size_t n : {1, 31, 1000}) {
+      for (const int number : {0, 1, 2, 3}) {
+        On<StepState> state(*gpu, {{.learning_rate = 0.02,
+                                    .step_size = 0.01F,
+                                    .inverse_correction2 = 2,
+                                    .factor = 0.5F}});
+        On<float> g(*gpu, numbers(n, 1));
+        On<float> m(*gpu, numbers(n, 2));
+        On<float> v(*gpu, squares_of(numbers(n, 3)));
+        On<float> u(*gpu, numbers(n, 5));
+        On<float> p(*gpu, numbers(begin + n, 4));
+        On<Bf16Value> rounded(*gpu, std::vector<Bf16Value>(begin + n + 1, k_beside));
+        const Parameters to(p.data() + begin, rounded.data() + begin);
+        number == 0 ? kernels.sgd(stream, n, rule, state.data(), g.data(), m.data(), to)
+        : number == 1
+            ? kernels.adam(stream, n, rule, state.data(), g.data(), m.data(), v.data(), to)
+        : number == 2 ? kernels.lamb(stream, n, rule, state.data(), g.data(), m.data(), v.data(),
+                                     u.data(), to)
+                      : kernels.muon_take(stream, n, rule, state.data(), 0.5F, u.data(), to);
+        const Values found = p.read();
+        CHECK(found.back() != numbers(begin + n, 4).back());
+        std::vector<std::uint16_t> bits;
+        for (const Bf16Value& value : rounded.read()) {
+          bits.push_back(value.bits);
+        }
+        std::vector<std::uint16_t> expected(begin, Bf16::narrow(k_beside));
+        for (std::size_t i = begin; i < found.size(); ++i) {
+          expected.push_back(Bf16::narrow(found[i]));
+        }
+        expected.push_back(Bf16::narrow(k_beside));
+        CHECK(bits == expected);
+      }
+    }
+  }
+}
+
 TEST_CASE("flat kernels on a GPU begin wherever in memory, and leave what is beside them") {
   constexpr std::size_t k_beside = 8;
   const UpdateRule rule{.epsilon = 1e-4F, .l2 = 0.1F, .decay = 0.5};

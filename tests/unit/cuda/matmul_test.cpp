@@ -32,6 +32,76 @@ TEST_CASE("a product of what is rounded to 16 bits on a GPU is float64's but for
   }
 }
 
+TEST_CASE(
+    "a product in TF32 is float64's but for 10 bits of its factors, and float32's by default") {
+  const WithBlas with_blas;
+  constexpr std::size_t k_side = 64;
+  const Values a = numbers(k_side * k_side, 1);
+  const Values b = numbers(k_side * k_side, 2);
+  const auto gpu = make_gpu();
+  const auto worst = [&] { // Of what a value may be wrong by: of all of its steps' sizes.
+    On<float> on_a(*gpu, a);
+    On<float> on_b(*gpu, b);
+    On<float> on_c(*gpu, Values(k_side * k_side));
+    gpu->kernels().matmul(gpu->stream(), {.m = k_side,
+                                          .n = k_side,
+                                          .k = k_side,
+                                          .a = on_a.data(),
+                                          .b = on_b.data(),
+                                          .c = on_c.data()});
+    const Values found = on_c.read();
+    double most = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      double exact = 0;
+      double size = 0;
+      for (std::size_t step = 0; step < k_side; ++step) {
+        const double product =
+            double{a[i / k_side * k_side + step]} * double{b[step * k_side + i % k_side]};
+        exact += product;
+        size += std::abs(product);
+      }
+      most = std::max(most, std::abs(double{found[i]} - exact) / size);
+    }
+    return most;
+  };
+  constexpr double k_float32 = 1e-6;
+  const double k_tf32 = std::ldexp(1.0, -9); // Twice the last bit's half, or the bit cut off.
+  CHECK(worst() < k_float32);
+  REQUIRE(gpu->allow_tf32(true));
+  CHECK(worst() > k_float32);
+  CHECK(worst() < k_tf32);
+  gpu->allow_tf32(false);
+  CHECK(worst() < k_float32);
+}
+
+#ifndef DTRAIN_ON_GPU
+TEST_CASE("a GPU has TF32 from compute capability 8.0 on, by cuBLASLt alone") {
+  CHECK(!make_gpu()->allow_tf32(true));
+  const WithBlas with_blas;
+  CHECK(make_gpu()->allow_tf32(true));
+  setenv("DTRAIN_FAKE_COMPUTE", "7", 1);
+  const auto old = make_gpu();
+  unsetenv("DTRAIN_FAKE_COMPUTE");
+  CHECK(!old->allow_tf32(true));
+}
+
+TEST_CASE("the peak of a GPU is that of what it multiplies in") {
+  const WithBlas with_blas;
+  const auto gpu = make_gpu(); // 3 multiprocessors of an H100's kind, at 1 GHz.
+  const auto check = [&](double tera, const std::string& type) {
+    CHECK(gpu->peak_flops().a_second == doctest::Approx(tera * 1e12));
+    CHECK(gpu->peak_flops().type == type);
+  };
+  check(0.768, "float32");
+  gpu->allow_tf32(true);
+  check(6.144, "TF32");
+  gpu->multiply_in(DType::bf16);
+  check(12.288, "bf16");
+  gpu->multiply_in(DType::f16);
+  check(12.288, "fp16");
+}
+#endif
+
 TEST_CASE("a product of bf16 on a GPU is float64's but for its rounding, by cuBLASLt and without") {
   const auto check = [] {
     const auto gpu = make_gpu();

@@ -396,6 +396,34 @@ TEST_CASE("moments in the host's memory take none of the GPU's, and train to the
   CHECK(plain->most_allocated() - offloading->most_allocated() >= 2 * sizeof(float) * parameters);
 }
 
+TEST_CASE("a step leaves weights in bf16 as it leaves them in float32, and no pass rounds them") {
+  setenv("DTRAIN_FAKE_BLAS", "1", 1);
+  const Task task = on_text("gpt2", 41);
+  const auto gpu = make_gpu();
+  unsetenv("DTRAIN_FAKE_BLAS");
+  for (const auto rule : {OptimizerOptions::Rule::sgd, OptimizerOptions::Rule::adamw,
+                          OptimizerOptions::Rule::lamb, OptimizerOptions::Rule::muon}) {
+    const auto alone = make_single_rank(gpu.get());
+    Replica replica(fitted(task.model, task.data), {.rule = rule}, *gpu, *alone);
+    replica.compute_in(Precision::bf16);
+    replica.initialize(k_seed);
+    TrainingStep training(*alone, replica, {.buckets = 0});
+    Loader loader(task.data.train, *gpu, {6, 0, 1, k_seed, 0, 2}, {.leaves_gathering = true});
+    for (const Batch& batch : loader) {
+      training.run(batch);
+    }
+    training.settle();
+    const HostView parameters(*gpu, replica.parameters);
+    std::vector<std::uint16_t> found(parameters.values().size());
+    std::vector<std::uint16_t> expected;
+    gpu->stream().copy(replica.factors.memory(), found.data(), 2 * found.size());
+    for (const float value : parameters.values()) {
+      expected.push_back(Bf16::narrow(value));
+    }
+    CHECK(found == expected);
+  }
+}
+
 TEST_CASE("a GPU that trained gives all back") {
   const std::size_t before = cuda_on_cpu::live();
   {

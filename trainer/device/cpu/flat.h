@@ -29,17 +29,32 @@ void prepare(Stream& /*stream*/, const StepRule& rule, const double* squares, St
   }
 }
 
-void sgd(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
-         const float* gradient, float* m, float* parameter) {
+/// From value `n` on.
+inline Parameters behind(std::size_t n, Parameters parameters) {
+  parameters.values += n;
+  parameters.rounded += parameters.rounded == nullptr ? 0 : n;
+  return parameters;
+}
+
+void write_rounded(Stream& stream, std::size_t n, const Parameters& parameters) {
+  if (parameters.rounded != nullptr) {
+    plain_narrow(stream, n, DType::bf16, parameters.values, parameters.rounded);
+  }
+}
+
+void sgd(Stream& stream, std::size_t n, const UpdateRule& r, const StepState* state,
+         const float* gradient, float* m, const Parameters& parameters) {
   if (is_skipped(*state)) {
     return;
   }
+  float* const parameter = parameters.values;
   const float factor = state->factor;
   const float step_size = state->step_size;
   for (std::size_t i = 0; i < n; ++i) {
     m[i] = r.beta1 * m[i] + (gradient[i] * factor + r.l2 * parameter[i]);
     parameter[i] -= step_size * m[i];
   }
+  write_rounded(stream, n, parameters);
 }
 
 /// Sums in lanes, so that the order of additions, and with it the bits, is the same whatever the
@@ -63,11 +78,12 @@ double sum_of_squares(std::size_t n, const float* values) {
   return sum;
 }
 
-void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
-          const float* gradient, float* m, float* v, float* u, float* parameter) {
+void lamb(Stream& stream, std::size_t n, const UpdateRule& r, const StepState* state,
+          const float* gradient, float* m, float* v, float* u, const Parameters& parameters) {
   if (is_skipped(*state)) {
     return;
   }
+  float* const parameter = parameters.values;
   const float factor = state->factor;
   const float step_size = state->step_size;
   const float correction2 = state->inverse_correction2;
@@ -86,6 +102,7 @@ void lamb(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepStat
   for (std::size_t i = 0; i < n; ++i) {
     parameter[i] -= rate * u[i];
   }
+  write_rounded(stream, n, parameters);
 }
 
 void muon_direction(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
@@ -101,16 +118,18 @@ void muon_direction(Stream& /*stream*/, std::size_t n, const UpdateRule& r, cons
   }
 }
 
-void muon_take(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
-               float ratio, const float* u, float* parameter) {
+void muon_take(Stream& stream, std::size_t n, const UpdateRule& r, const StepState* state,
+               float ratio, const float* u, const Parameters& parameters) {
   if (is_skipped(*state)) {
     return;
   }
+  float* const parameter = parameters.values;
   const float shrink = shrink_of(r, *state);
   const auto rate = static_cast<float>(state->learning_rate * double{ratio});
   for (std::size_t i = 0; i < n; ++i) {
     parameter[i] = shrink * parameter[i] - rate * u[i];
   }
+  write_rounded(stream, n, parameters);
 }
 
 void normalise(Stream& /*stream*/, std::size_t n, const double* squares, float* x) {

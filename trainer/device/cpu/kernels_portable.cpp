@@ -126,11 +126,12 @@ Score softmax_cross_entropy(std::size_t rows, std::size_t classes, const std::in
   return score;
 }
 
-void adam(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
-          const float* gradient, float* m, float* v, float* parameter) {
+void adam(Stream& stream, std::size_t n, const UpdateRule& r, const StepState* state,
+          const float* gradient, float* m, float* v, const Parameters& parameters) {
   if (is_skipped(*state)) {
     return;
   }
+  float* const parameter = parameters.values;
   const float factor = state->factor;
   const float shrink = shrink_of(r, *state);
   const float step_size = state->step_size;
@@ -142,6 +143,7 @@ void adam(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepStat
     parameter[i] =
         shrink * parameter[i] - step_size * m[i] / (std::sqrt(v[i]) * correction2 + r.epsilon);
   }
+  flat::write_rounded(stream, n, parameters);
 }
 
 void bytes_to_floats(Stream& /*stream*/, std::size_t n, const std::uint8_t* from, float* to) {

@@ -184,10 +184,11 @@ inline std::size_t whole_panels(std::size_t n) { return n / k_panel * k_panel; }
 
 template <typename V>
 void vector_adam(Stream& stream, std::size_t n, const UpdateRule& a, const StepState* state,
-                 const float* gradient, float* m, float* v, float* parameter) {
+                 const float* gradient, float* m, float* v, const Parameters& parameters) {
   if (is_skipped(*state)) {
     return;
   }
+  float* const parameter = parameters.values;
   const auto factor = V::all(state->factor);
   const auto l2 = V::all(a.l2);
   const auto shrink = V::all(shrink_of(a, *state));
@@ -210,7 +211,9 @@ void vector_adam(Stream& stream, std::size_t n, const UpdateRule& a, const StepS
     V::store(v + i, v_new);
     V::store(parameter + i, shrink * p - change);
   }
-  portable_kernels().adam(stream, n - i, a, state, gradient + i, m + i, v + i, parameter + i);
+  flat::write_rounded(stream, i, parameters);
+  portable_kernels().adam(stream, n - i, a, state, gradient + i, m + i, v + i,
+                          flat::behind(i, parameters));
 }
 
 template <typename V>

@@ -108,7 +108,8 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   Steps steps;
   const cudaDataType_t factor_type = library_type(s.factor_type);
   const cudaDataType_t type = library_type(s.type);
-  steps.then(lt.make_description, &p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  steps.then(lt.make_description, &p->description,
+             s.is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
   const auto describe = [&](cublasLtMatmulDescAttributes_t what, const auto& value) {
     steps.then(lt.set_description, p->description, what, &value, sizeof value);
   };

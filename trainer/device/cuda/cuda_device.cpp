@@ -36,9 +36,25 @@ std::atomic<const CudaHost*> host = nullptr; ///< The trainer that this is the p
 
 const char* cuda_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
+/// What to do about it; empty: the text has to do.
+const char* advice(int error) {
+  switch (error) {
+  case cudaErrorECCUncorrectable:
+    return "; the GPU's memory is faulty: reset it (nvidia-smi --gpu-reset), or hide it with "
+           "CUDA_VISIBLE_DEVICES";
+  case cudaErrorDevicesUnavailable:
+    return "; another process has the GPU to itself (nvidia-smi shows its compute mode)";
+  case cudaErrorLaunchFailure:
+  case cudaErrorUnknown:
+    return "; see dmesg for an Xid error of the GPU";
+  default:
+    return "";
+  }
+}
+
 void check(int error, std::string_view what) {
   if (error != cudaSuccess) {
-    fail(fmt::format("CUDA: {}: {}", what, cuda_text(error)));
+    fail(fmt::format("CUDA: {}: {}{}", what, cuda_text(error), advice(error)));
   }
 }
 
@@ -184,9 +200,13 @@ class CudaStream final : public Stream {
     handle_.narrowed = &narrowed_;
     void* partial = nullptr;
     check(cudaStreamCreateWithFlags(&handle_.stream, cudaStreamNonBlocking), k_what);
-    int shared = 0;
-    check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu), k_what);
-    handle_.most_shared = static_cast<std::size_t>(shared);
+    const auto ask = [&](cudaDeviceAttr attribute) {
+      int value = 0;
+      check(cudaDeviceGetAttribute(&value, attribute, gpu), k_what);
+      return static_cast<std::size_t>(value);
+    };
+    handle_.most_shared = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    handle_.multiprocessors = ask(cudaDevAttrMultiProcessorCount);
     constexpr std::size_t k_arrivals = k_cuda_arrivals * sizeof(unsigned);
     check(cudaMalloc(&partial, k_cuda_partials * sizeof(double) + k_arrivals), k_what);
     handle_.partial = static_cast<double*>(partial);
@@ -277,6 +297,7 @@ class CudaStream final : public Stream {
 
   const CudaStreamHandle* handle() const { return &handle_; }
   void multiply_in(DType type) { handle_.multiplies_in = type; }
+  void allow_tf32(bool allowed) { handle_.allows_tf32 = allowed; }
 
  private:
   static constexpr std::size_t k_most_graphs = 64;
@@ -341,12 +362,23 @@ class Gpu final : public CudaDevice {
                        index_, about_.name, static_cast<double>(memory_) / k_gib,
                        about_.multiProcessorCount, about_.major, about_.minor);
   }
-  double peak_flops() const override {
-    // Additions and multiplications of float32 that a multiprocessor begins at a time.
-    const int lanes = about_.major == 8 && about_.minor == 0    ? 64
-                      : about_.major >= 8 && about_.major <= 12 ? 128
-                                                                : 0;
-    return 2.0 * lanes * about_.multiProcessorCount * hertz_;
+  PeakFlops peak_flops() const override {
+    // Additions and multiplications that a multiprocessor begins at a time, in float32 and in
+    // tensor cores, of 16 bits: of A100, H100, B200 and the like; others are not known.
+    const bool is_a100 = about_.major == 8 && about_.minor == 0;
+    const int lanes = is_a100 ? 64 : about_.major >= 8 && about_.major <= 12 ? 128 : 0;
+    const int of_16_bits = is_a100              ? 1024
+                           : about_.major == 9  ? 2048
+                           : about_.major == 10 ? 4096
+                                                : 0;
+    const CudaStreamHandle& as = *stream_->handle();
+    const auto peak = [&](int at_a_time, const char* type) {
+      return PeakFlops{2.0 * at_a_time * about_.multiProcessorCount * hertz_, type};
+    };
+    return as.multiplies_in == DType::bf16  ? peak(of_16_bits, "bf16")
+           : as.multiplies_in == DType::f16 ? peak(of_16_bits, "fp16")
+           : as.allows_tf32                 ? peak(of_16_bits / 2, "TF32")
+                                            : peak(lanes, "float32");
   }
   std::size_t most_allocated() const override { return most_allocated_; }
   std::size_t room_for_data() const override { return room_for_data_; }
@@ -398,6 +430,11 @@ class Gpu final : public CudaDevice {
   }
   const Kernels& kernels() const override { return kernels_; }
   void multiply_in(DType type) override { stream_->multiply_in(type); }
+  bool allow_tf32(bool allowed) override {
+    const bool has_tf32 = about_.major >= 8 && find_blas() != nullptr;
+    stream_->allow_tf32(allowed && has_tf32);
+    return has_tf32;
+  }
   DType activation_type() const override {
     return stream_->handle()->multiplies_in == DType::bf16 ? DType::bf16 : DType::f32;
   }
@@ -408,6 +445,10 @@ class Gpu final : public CudaDevice {
     static_assert(sizeof uuid == sizeof about_.uuid);
     std::memcpy(uuid.data(), &about_.uuid, sizeof uuid);
     return uuid;
+  }
+  std::string pci_bus_id() const override {
+    char text[32] = "";
+    return cudaDeviceGetPCIBusId(text, sizeof text, index_) == cudaSuccess ? text : "";
   }
   const DtrainNccl* nccl(std::string& why) const override { return find_nccl(why); }
 

@@ -24,8 +24,9 @@ class CudaDevice : public Device {
   using Uuid = std::array<unsigned char, 16>;
 
   CudaDevice* cuda() final { return this; }
-  virtual int index() const = 0; ///< Of those that CUDA shows this process.
-  virtual Uuid uuid() const = 0; ///< No other GPU has it.
+  virtual int index() const = 0;              ///< Of those that CUDA shows this process.
+  virtual Uuid uuid() const = 0;              ///< No other GPU has it.
+  virtual std::string pci_bus_id() const = 0; ///< "0000:1B:00.0"; empty: not known.
   /// Null where there is none, and `why`.
   virtual const DtrainNccl* nccl(std::string& why) const = 0;
 };
@@ -37,7 +38,7 @@ struct CudaHost {
 };
 
 /// Of plug-in and trainer, which share classes: the same, or they do not fit.
-#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 10, C++ " __VERSION__
+#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 11, C++ " __VERSION__
 
 /// The one function that the plug-in exports: GPU number `index`. Null: `build` is not its own, and
 /// nothing else has been looked at. A usage error, beginning with `flag`, where there is no such

@@ -43,26 +43,45 @@ __global__ void prepare_kernel(StepRule rule, const double* squares, StepState* 
   }
 }
 
+/// each(), of parameters and what else there is; with a copy (`Rounds`) 2 bytes more are written.
+template <bool Rounds, typename Work, typename... T>
+__device__ void each_updated(std::size_t n, const Work& work, const Parameters& parameters,
+                             T*... arrays) {
+  if constexpr (Rounds) {
+    each(
+        of_grid(), n,
+        [&](Bf16Value& rounded, float& p, auto&... values) {
+          work(p, values...);
+          rounded = p;
+        },
+        parameters.rounded, parameters.values, arrays...);
+  } else {
+    each(of_grid(), n, work, parameters.values, arrays...);
+  }
+}
+
 // 12 bytes read, 8 written; 6 FLOP.
+template <bool Rounds>
 __global__ void sgd_kernel(std::size_t n, UpdateRule r, const StepState* state,
-                           const float* gradient, float* m, float* parameter) {
+                           const float* gradient, float* m, Parameters parameters) {
   if (is_skipped(*state)) {
     return;
   }
   const float factor = state->factor;
   const float step_size = state->step_size;
-  each(
-      of_grid(), n,
-      [&](float g, float& m_new, float& p) {
+  each_updated<Rounds>(
+      n,
+      [&](float& p, float g, float& m_new) {
         m_new = r.beta1 * m_new + (g * factor + r.l2 * p);
         p -= step_size * m_new;
       },
-      gradient, m, parameter);
+      parameters, gradient, m);
 }
 
 // 16 bytes read, 12 written; 16 FLOP.
+template <bool Rounds>
 __global__ void adam_kernel(std::size_t n, UpdateRule r, const StepState* state,
-                            const float* gradient, float* m, float* v, float* parameter) {
+                            const float* gradient, float* m, float* v, Parameters parameters) {
   if (is_skipped(*state)) {
     return;
   }
@@ -70,15 +89,15 @@ __global__ void adam_kernel(std::size_t n, UpdateRule r, const StepState* state,
   const float shrink = shrink_of(r, *state);
   const float step_size = state->step_size;
   const float correction2 = state->inverse_correction2;
-  each(
-      of_grid(), n,
-      [&](float raw, float& m_new, float& v_new, float& p) {
+  each_updated<Rounds>(
+      n,
+      [&](float& p, float raw, float& m_new, float& v_new) {
         const float g = raw * factor + r.l2 * p;
         m_new = r.beta1 * m_new + (1 - r.beta1) * g;
         v_new = r.beta2 * v_new + (1 - r.beta2) * (g * g);
         p = shrink * p - step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon);
       },
-      gradient, m, v, parameter);
+      parameters, gradient, m, v);
 }
 
 // LAMB: a pass that makes the direction u and sums of squares, 16 bytes read and 12 written, one
@@ -113,8 +132,9 @@ __global__ void __launch_bounds__(k_threads)
   }
 }
 
+template <bool Rounds>
 __global__ void lamb_take(std::size_t n, const StepState* state, const double* squares,
-                          const float* u, float* parameter) {
+                          const float* u, Parameters parameters) {
   if (is_skipped(*state)) {
     return;
   }
@@ -126,8 +146,8 @@ __global__ void lamb_take(std::size_t n, const StepState* state, const double* s
   }
   __syncthreads();
   const float by = *step;
-  each(
-      of_grid(), n, [&](float direction, float& p) { p -= by * direction; }, u, parameter);
+  each_updated<Rounds>(
+      n, [&](float& p, float direction) { p -= by * direction; }, parameters, u);
 }
 
 // Muon: 8 bytes read and 8 written a value, and 8 read and 4 written.
@@ -147,16 +167,16 @@ __global__ void muon_direction_kernel(std::size_t n, UpdateRule r, const StepSta
       gradient, m, u);
 }
 
+template <bool Rounds>
 __global__ void muon_take_kernel(std::size_t n, UpdateRule r, const StepState* state, float ratio,
-                                 const float* u, float* parameter) {
+                                 const float* u, Parameters parameters) {
   if (is_skipped(*state)) {
     return;
   }
   const float shrink = shrink_of(r, *state);
   const auto rate = static_cast<float>(state->learning_rate * double{ratio});
-  each(
-      of_grid(), n, [&](float direction, float& p) { p = shrink * p - rate * direction; }, u,
-      parameter);
+  each_updated<Rounds>(
+      n, [&](float& p, float direction) { p = shrink * p - rate * direction; }, parameters, u);
 }
 
 // 4 bytes read, 4 written.
@@ -233,27 +253,31 @@ int put_prepare(const CudaStreamHandle* stream, const StepRule& rule, const doub
 }
 
 int put_sgd(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
-            const StepState* state, const float* gradient, float* m, float* parameter) {
-  return launch(sgd_kernel, blocks_of_fours(n), k_threads, 0, stream, n, rule, state, gradient, m,
-                parameter);
+            const StepState* state, const float* gradient, float* m, const Parameters& parameters) {
+  return launch(parameters.rounded != nullptr ? sgd_kernel<true> : sgd_kernel<false>,
+                blocks_of_fours(n), k_threads, 0, stream, n, rule, state, gradient, m, parameters);
 }
 
 int put_adam(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
-             const StepState* state, const float* gradient, float* m, float* v, float* parameter) {
-  return launch(adam_kernel, blocks_of_fours(n), k_threads, 0, stream, n, rule, state, gradient, m,
-                v, parameter);
+             const StepState* state, const float* gradient, float* m, float* v,
+             const Parameters& parameters) {
+  return launch(parameters.rounded != nullptr ? adam_kernel<true> : adam_kernel<false>,
+                blocks_of_fours(n), k_threads, 0, stream, n, rule, state, gradient, m, v,
+                parameters);
 }
 
 int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
              const StepState* state, const float* gradient, float* m, float* v, float* u,
-             float* parameter) {
+             const Parameters& parameters) {
   const unsigned blocks = blocks_of_fours(n, k_most_blocks);
   double* const squares = stream->partial + 2 * k_most_blocks;
-  const int error = launch(lamb_direction, blocks, k_threads, 2 * k_room, stream, n, rule, state,
-                           gradient, m, v, u, parameter, stream->partial, stream->arrived, squares);
+  const int error =
+      launch(lamb_direction, blocks, k_threads, 2 * k_room, stream, n, rule, state, gradient, m, v,
+             u, parameters.values, stream->partial, stream->arrived, squares);
   return error != 0 ? error
-                    : launch(lamb_take, blocks_of_fours(n), k_threads, sizeof(float), stream, n,
-                             state, squares, u, parameter);
+                    : launch(parameters.rounded != nullptr ? lamb_take<true> : lamb_take<false>,
+                             blocks_of_fours(n), k_threads, sizeof(float), stream, n, state,
+                             squares, u, parameters);
 }
 
 int put_muon_direction(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
@@ -263,9 +287,10 @@ int put_muon_direction(const CudaStreamHandle* stream, std::size_t n, const Upda
 }
 
 int put_muon_take(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
-                  const StepState* state, float ratio, const float* u, float* parameter) {
-  return launch(muon_take_kernel, blocks_of_fours(n), k_threads, 0, stream, n, rule, state, ratio,
-                u, parameter);
+                  const StepState* state, float ratio, const float* u,
+                  const Parameters& parameters) {
+  return launch(parameters.rounded != nullptr ? muon_take_kernel<true> : muon_take_kernel<false>,
+                blocks_of_fours(n), k_threads, 0, stream, n, rule, state, ratio, u, parameters);
 }
 
 int put_normalise(const CudaStreamHandle* stream, std::size_t n, const double* squares, float* x) {

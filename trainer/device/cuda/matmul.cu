@@ -69,6 +69,7 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
           .b_is_turned = s.b_is_turned,
           .factor_type = s.a.type,
           .type = s.c.type,
+          .is_tf32 = false,
           .epilogue = s.epilogue,
           .accumulate = s.accumulate || s.plus,
           .a_row = s.a_row,
@@ -206,6 +207,7 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   } else if (s.a.type != s.b.type) {
     return k_no_blas;
   }
+  shape.is_tf32 = stream->allows_tf32 && shape.factor_type == DType::f32;
   if (shape.type != DType::f32) { // Of such the library has it of factors and a bias alike.
     if (shape.factor_type != shape.type) {
       return k_no_blas;

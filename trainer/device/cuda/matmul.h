@@ -4,9 +4,9 @@
 // How a product of some shape is best computed on a GPU is asked for once and remembered: the same
 // shape is computed the same way in every step and every run, by the same library. No way is taken
 // that adds to memory in whatever order blocks come (CUBLASLT_REDUCTION_SCHEME_INPLACE): runs are
-// repeated bit for bit. Products are in float32 throughout, without TF32, but where a model
-// computes in 16 bits: what it multiplies is of them, or is rounded to them before, and summed up
-// in float32.
+// repeated bit for bit. Products are in float32 throughout, but where TF32 is allowed: the library
+// rounds what it multiplies, and our own kernels do not; and where a model computes in 16 bits:
+// what it multiplies is of them, or is rounded to them before. Sums are in float32.
 #pragma once
 
 #include <array>
@@ -32,6 +32,7 @@ struct MatmulShape {
   bool b_is_turned;
   DType factor_type; ///< A's and B's,
   DType type;        ///< and C's, and of a bias.
+  bool is_tf32;      ///< Factors of float32 are rounded to TF32.
   Epilogue epilogue;
   bool accumulate;
   std::size_t a_row;

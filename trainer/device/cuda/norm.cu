@@ -3,6 +3,8 @@
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
 
+#include <algorithm>
+
 namespace trainer {
 namespace {
 
@@ -358,54 +360,96 @@ int put_norm(const CudaStreamHandle* stream, const NormShape& s, const ConstType
   });
 }
 
+/// What put_norm_backward() is asked for, of its type.
 template <typename Value>
-int put_norm_backward_of(const CudaStreamHandle* stream, const NormShape& s, const Value* x,
-                         const float* moments, const float* gain, bool accumulate, Value* dy,
-                         Value* onto, float* dgain, float* dshift) {
+struct NormBackward {
+  NormShape shape;
+  const Value* x;
+  const float* moments;
+  const float* gain;
+  bool accumulate;
+  Value* dy;
+  Value* onto;
+  float* dgain;
+  float* dshift;
+};
+
+/// Where blocks leave their sums of columns, behind what these sums need themselves.
+float* norm_partials(const CudaStreamHandle* stream) {
+  return reinterpret_cast<float*>(stream->partial) + k_column_partials;
+}
+
+/// So many blocks a multiprocessor, as far as there is room for their sums of columns.
+std::size_t most_norm_blocks(const CudaStreamHandle* stream, const NormShape& s,
+                             std::size_t a_multiprocessor) {
+  constexpr std::size_t k_floats =
+      k_cuda_partials * sizeof(double) / sizeof(float) - k_column_partials;
+  return std::min(stream->multiprocessors * a_multiprocessor, k_floats / (2 * s.width));
+}
+
+/// dgain and dshift, of what so many blocks have left.
+template <typename Value>
+int put_norm_columns(const CudaStreamHandle* stream, const NormBackward<Value>& g,
+                     unsigned blocks) {
+  const std::size_t width = g.shape.width;
+  return put_column_sums(stream, blocks, 2 * width, Strided<true>{norm_partials(stream), 2 * width},
+                         g.accumulate, NormChanges{width, g.dgain, g.dshift},
+                         reinterpret_cast<float*>(stream->partial));
+}
+
+template <typename Value>
+int put_any_norm_backward(const CudaStreamHandle* stream, const NormBackward<Value>& g) {
+  const NormShape& s = g.shape;
+  int error =
+      put_column_sums(stream, s.rows, s.width, GainChange<Value>{s.width, g.x, g.moments, g.dy},
+                      g.accumulate, g.dgain);
+  if (error == 0) {
+    error = put_column_sums(stream, s.rows, s.width, Strided<true, Value>{g.dy, s.width},
+                            g.accumulate, g.dshift);
+  }
+  return error != 0 ? error
+                    : launch(norm_backward_kernel<Value>, blocks_for(s.rows, k_warps), k_threads, 0,
+                             stream, s, g.x, g.moments, g.gain, g.dy, g.onto);
+}
+
+/// Of rows of fours, at most k_widest; of eight or more a block.
+template <typename Value>
+int put_wide_norm_backward(const CudaStreamHandle* stream, const NormBackward<Value>& g) {
+  constexpr std::size_t k_rows_a_block = 8;
+  const NormShape& s = g.shape;
+  const unsigned threads = threads_of_row(s.width, k_wide_kept);
+  const unsigned blocks = blocks_for(
+      s.rows, k_rows_a_block, most_norm_blocks(stream, s, 4 * k_threads / k_wide_kept / threads));
+  const int error =
+      launch(norm_backward_wide<Value>, blocks, threads, 4 * k_row_warps * sizeof(float), stream, s,
+             g.x, g.moments, g.gain, g.dy, g.onto, norm_partials(stream));
+  return error != 0 ? error : put_norm_columns(stream, g, blocks);
+}
+
+/// Of rows of which a lane keeps so many eights.
+template <int Kept, typename Value>
+int put_kept_norm_backward(const CudaStreamHandle* stream, const NormBackward<Value>& g) {
+  const NormShape& s = g.shape;
+  const unsigned blocks =
+      blocks_for(s.rows, k_warps, most_norm_blocks(stream, s, Kept <= 3 ? 2 : 1));
+  const int error =
+      launch(norm_backward_kept<Kept, Value>, blocks, k_threads, 2 * s.width * sizeof(float),
+             stream, s, g.x, g.moments, g.gain, g.dy, g.onto, norm_partials(stream));
+  return error != 0 ? error : put_norm_columns(stream, g, blocks);
+}
+
+template <typename Value>
+int put_norm_backward_of(const CudaStreamHandle* stream, const NormBackward<Value>& g) {
   constexpr int k_most_kept = 4;
-  constexpr std::size_t k_multiprocessors = 132;
-  auto* const of_columns = reinterpret_cast<float*>(stream->partial);
-  float* const partial = of_columns + k_column_partials;
-  const auto add_columns = [&](unsigned blocks) {
-    return put_column_sums(stream, blocks, 2 * s.width, Strided<true>{partial, 2 * s.width},
-                           accumulate, NormChanges{s.width, dgain, dshift}, of_columns);
-  };
-  const auto put_any = [&] {
-    int error = put_column_sums(stream, s.rows, s.width, GainChange<Value>{s.width, x, moments, dy},
-                                accumulate, dgain);
-    if (error == 0) {
-      error = put_column_sums(stream, s.rows, s.width, Strided<true, Value>{dy, s.width},
-                              accumulate, dshift);
-    }
-    return error != 0 ? error
-                      : launch(norm_backward_kernel<Value>, blocks_for(s.rows, k_warps), k_threads,
-                               0, stream, s, x, moments, gain, dy, onto);
-  };
-  const auto put_wide = [&] {
-    if (s.width % k_four != 0 || s.width > k_widest || !are_fours(x, gain, dy, onto)) {
-      return put_any();
-    }
-    // As many as 132 multiprocessors hold at once, of eight rows or more each.
-    constexpr std::size_t k_rows_a_block = 8;
-    const unsigned threads = threads_of_row(s.width, k_wide_kept);
-    const unsigned blocks = blocks_for(s.rows, k_rows_a_block,
-                                       k_multiprocessors * (4 * k_threads / k_wide_kept / threads));
-    const int error =
-        launch(norm_backward_wide<Value>, blocks, threads, 4 * k_row_warps * sizeof(float), stream,
-               s, x, moments, gain, dy, onto, partial);
-    return error != 0 ? error : add_columns(blocks);
-  };
+  const std::size_t width = g.shape.width;
+  const bool is_wide =
+      width % k_four == 0 && width <= k_widest && are_fours(g.x, g.gain, g.dy, g.onto);
   return by_kept<k_most_kept>(
-      s.width,
-      [&](auto kept) { // As many as there is room for at once.
-        const unsigned blocks =
-            blocks_for(s.rows, k_warps, k_multiprocessors * (kept <= 3 ? 2 : 1));
-        const int error =
-            launch(norm_backward_kept<kept, Value>, blocks, k_threads, 2 * s.width * sizeof(float),
-                   stream, s, x, moments, gain, dy, onto, partial);
-        return error != 0 ? error : add_columns(blocks);
+      width, [&](auto kept) { return put_kept_norm_backward<kept>(stream, g); },
+      [&] {
+        return is_wide ? put_wide_norm_backward(stream, g) : put_any_norm_backward(stream, g);
       },
-      put_wide, x, gain, dy, onto);
+      g.x, g.gain, g.dy, g.onto);
 }
 
 int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s,
@@ -414,8 +458,9 @@ int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s,
                       float* dgain, float* dshift) {
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
-    return put_norm_backward_of(stream, s, x.as<Value>(), moments, gain, accumulate, dy.as<Value>(),
-                                onto.as<Value>(), dgain, dshift);
+    return put_norm_backward_of(stream, NormBackward<Value>{s, x.as<Value>(), moments, gain,
+                                                            accumulate, dy.as<Value>(),
+                                                            onto.as<Value>(), dgain, dshift});
   });
 }
 

@@ -21,10 +21,12 @@ struct CudaStreamHandle {
   void* workspace = nullptr;   ///< Likewise, of matrix products (matmul.h).
   std::size_t workspace_bytes = 0;
   std::size_t most_shared = 0;      ///< Bytes of shared memory that a block may have.
+  std::size_t multiprocessors = 0;  ///< Of the GPU.
   DType multiplies_in = DType::f32; ///< Device::multiply_in()
+  bool allows_tf32 = false;         ///< Device::allow_tf32()
   Narrowed* narrowed = nullptr;     ///< What is multiplied so (matmul.h).
 };
-/// Doubles, 8 MiB: norm_backward leaves two sums a column, of 1024 columns 528 blocks'.
+/// Doubles, 8 MiB: norm_backward leaves two sums a column, of 1024 columns about 1000 blocks'.
 inline constexpr std::size_t k_cuda_partials = std::size_t{1} << 20;
 inline constexpr std::size_t k_cuda_arrivals = 1024;
 inline constexpr std::size_t k_cuda_workspace = std::size_t{32} << 20; ///< What Hopper asks for.

@@ -74,7 +74,7 @@ struct WorkerHello {
     return Shards(arena, 0, static_cast<int>(server), static_cast<int>(servers)).own();
   }
 };
-static_assert(offsetof(WorkerHello, memory) == 73 * sizeof(std::int64_t),
+static_assert(offsetof(WorkerHello, memory) == 74 * sizeof(std::int64_t),
               "it has no unset bytes between");
 
 /// Goes as it is.

@@ -190,6 +190,36 @@ std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n
 
 } // namespace
 
+TEST_CASE("optimizers write what they update in bf16 too, where that is asked for") {
+  std::vector<const CpuKernels*> all = vectorised();
+  all.push_back(&portable_kernels());
+  constexpr std::size_t k_count = 103;
+  const std::vector<float> gradient = numbers(k_count, 7);
+  const UpdateRule rule{.l2 = 0.01F, .decay = 0.01};
+  StepState state;
+  state.step_size = 0.1F;
+  state.learning_rate = 0.1;
+  for (const CpuKernels* kernels : all) {
+    for (const int number : {0, 1, 2, 3}) {
+      std::vector<float> p = numbers(k_count, 8);
+      std::vector<std::vector<float>> m(3, std::vector<float>(k_count, 0.5F));
+      std::vector<Bf16Value> rounded(k_count);
+      const Parameters to(p.data(), rounded.data());
+      float* const u = m[2].data();
+      number == 0   ? kernels->sgd(*stream, k_count, rule, &state, gradient.data(), m[0].data(), to)
+      : number == 1 ? kernels->adam(*stream, k_count, rule, &state, gradient.data(), m[0].data(),
+                                    m[1].data(), to)
+      : number == 2 ? kernels->lamb(*stream, k_count, rule, &state, gradient.data(), m[0].data(),
+                                    m[1].data(), u, to)
+                    : kernels->muon_take(*stream, k_count, rule, &state, 0.5F, u, to);
+      CHECK(p != numbers(k_count, 8));
+      for (std::size_t i = 0; i < k_count; ++i) {
+        CHECK(rounded[i].bits == Bf16::narrow(p[i]));
+      }
+    }
+  }
+}
+
 TEST_CASE("a gradient's norm that is no number, or infinite, reaches no parameter") {
   std::vector<const CpuKernels*> all = vectorised();
   all.push_back(&portable_kernels());
