@@ -117,6 +117,9 @@ def test_a_damaged_data_set_fails_the_job_once_with_its_cause(home):
     (["--learning-rate=fast"], "--learning-rate"), (["--lr-schedule=up"], "--lr-schedule"),
     (["--epcohs=2"], "--epochs"), (["--device=cuda"], "cuda"),
     (["--transport=pigeon"], "--transport"), (["--data=mnits"], "mnist"),
+    (["--warmup-steps=10"], "--lr-schedule=warmup"), (["--warmup-type=linear"], "--lr-schedule=warmup"),
+    (["--momentum=0.5"], "--optimizer=adam does not have it"),
+    (["--optimizer=sgd", "--beta2=0.5"], "--beta2: --optimizer=sgd does not have it"),
     (["--resume"], "--checkpoint-dir"), (["surprise"], "surprise")],
     ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_a_bad_flag_is_one_line(train, flags, named):
