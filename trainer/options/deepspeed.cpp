@@ -376,8 +376,8 @@ class ConfigReader {
             fmt::format("{}: {}cycle_first_step_size must be more than 0", name_, params));
       }
       if (!values_.contains(params + "cycle_momentum") && options_.optimizer != "sgd") {
-        warnings_.push_back(fmt::format("{}: {}cycle_momentum, which DeepSpeed sets if it is left "
-                                        "out, has no effect here: betas do not change",
+        warnings_.push_back(fmt::format("{}: {}cycle_momentum, on by default in DeepSpeed, has no "
+                                        "effect here: betas do not change",
                                         name_, params));
       }
     } else {

@@ -93,6 +93,13 @@ def test_a_truncated_gz_file_is_named(home):
     assert result.code in (1, 2) and result.err.count("\n") == 1 and TRAIN_IMAGES in result.err
 
 
+def test_data_that_is_a_text_is_one_line_that_says_how_to_tokenize_it(home):
+    (home.folder / "text.txt").write_text("a text\n")
+    result = home.trainer(f"--data={home.folder}/text.txt", "--model=bert", expect=2)
+    assert f"dtrain-trainer tokenize {home.folder}/text.txt --output=DIR" in result.err
+    assert result.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("make", [None, lambda path: path.mkdir()], ids=["absent", "empty"])
 def test_data_that_is_not_there_is_one_line_that_says_how_to_get_some(home, make):
     folder = home.folder / "nowhere"
