@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Measures dtrain beside the peers that this machine has, interleaved, and prints ratios.
 
-usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [bert] [gpt2] [adam] [zero] [checkpoint] [allreduce]
-                [strategies] [accuracy] [tokens] [gpu] [kubernetes] [slurm] [ssh]
+usage: bench.py --build BUILD [--rounds N] [--record] [cli] [mlp] [bert] [gpt2] [adam] [zero] [checkpoint] [offload]
+                [allreduce] [strategies] [accuracy] [text] [tokens] [gpu] [kubernetes] [slurm] [ssh]
 """
 import argparse
 import datetime
@@ -23,16 +23,19 @@ import gpu
 import kubernetes
 import measure
 import mlp
+import offload
 import slurm
 import ssh
 import strategies
+import text
 import tokens
 import zero
 
 SUBJECTS = {"cli": cli.rows, "mlp": mlp.rows, "bert": bert.rows, "gpt2": gpt2.rows, "adam": adam.rows,
             "allreduce": allreduce.rows, "strategies": strategies.rows, "accuracy": accuracy.rows,
-            "tokens": tokens.rows, "zero": zero.rows, "checkpoint": checkpoint.rows, "gpu": gpu.rows,
-            "kubernetes": kubernetes.rows, "slurm": slurm.rows, "ssh": ssh.rows}
+            "text": text.rows, "tokens": tokens.rows, "zero": zero.rows, "checkpoint": checkpoint.rows,
+            "offload": offload.rows, "gpu": gpu.rows, "kubernetes": kubernetes.rows, "slurm": slurm.rows,
+            "ssh": ssh.rows}
 # A GPU, or a cluster: its packages, of which Kubernetes has to be compiled.
 ON_DEMAND = {"gpu", "kubernetes", "slurm", "ssh"}
 RESULTS = pathlib.Path(__file__).with_name("RESULTS.md")

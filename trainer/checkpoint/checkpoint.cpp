@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "submit/errors.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/device/host_view.h"
 #include "trainer/entropy.h"
@@ -150,6 +151,19 @@ Progress read_progress(const CheckpointFile& file, const Progress& expected) {
            read_metadata(file, "loss_scale_step", std::optional(start.step)),
            read_metadata(file, "loss_scale_last_overflow", std::optional(start.last_overflow)),
            read_metadata(file, "loss_scale_hysteresis", std::optional(start.hysteresis))}};
+}
+
+/// Every tensor in it is the model's, or a moment of such a one: "adam.m.hidden.bias".
+void check_no_other(const CheckpointFile& file, const TensorTable& table) {
+  for (const CheckpointFile::Entry& entry : file.entries()) {
+    const std::string& name = entry.tensor.name;
+    if (std::none_of(table.tensors().begin(), table.tensors().end(), [&](const Tensor& own) {
+          return name == own.name || name.ends_with("." + own.name);
+        })) {
+      throw DataError(fmt::format("{}: has a tensor {}, which the model does not have", file.path(),
+                                  dtrain::printable(name)));
+    }
+  }
 }
 
 void check_same_run(const std::string& path, const Progress& saved, const Progress& expected) {
@@ -303,6 +317,7 @@ CheckpointReader::CheckpointReader(const std::string& path, const Replica& repli
                                    const Progress& expected)
     : file_(path), table_(replica.model->tensors()), progress_(read_progress(file_, expected)) {
   check_same_run(path, progress_, expected);
+  check_no_other(file_, table_);
   for (const SavedArena& arena : arenas_of(replica)) {
     prefixes_.push_back(arena.prefix);
     for (const Tensor& tensor : table_.tensors()) {

@@ -114,8 +114,10 @@ dtrain::CommandTable inspect_command(std::string& folder) {
 void inspect_checkpoints(const std::string& folder) {
   const std::vector<NumberedFile> files = numbered_files(folder);
   if (files.empty()) {
-    throw DataError(
-        fmt::format("{}: no checkpoint in it; give the --checkpoint-dir of a run", folder));
+    std::error_code error;
+    throw DataError(fmt::format("{}: {}; give the --checkpoint-dir of a run", folder,
+                                std::filesystem::is_directory(folder, error) ? "no checkpoint in it"
+                                                                             : "no such folder"));
   }
   bool is_any_whole = false;
   for (const auto& [step, path] : files) {

@@ -141,9 +141,15 @@ std::string locate_dataset(const std::string& data, const DataPlaces& places,
                                    "one of MNIST's four IDX files that comes through it",
                                    dtrain::printable(data)));
     }
+    if (fs::is_regular_file(data, error)) {
+      throw UsageError(fmt::format("--data={0}: a file, not a folder; of a text, dtrain-trainer "
+                                   "tokenize {0} --output=DIR makes the folder to give",
+                                   dtrain::printable(data)));
+    }
     if (!fs::is_directory(data, error)) {
-      throw UsageError(fmt::format("--data={}: no such folder; give a folder with MNIST's four IDX "
-                                   "files, or mnist or fashion-mnist",
+      throw UsageError(fmt::format("--data={}: no such folder; give one with MNIST's four IDX "
+                                   "files or from dtrain-trainer tokenize, or mnist or "
+                                   "fashion-mnist",
                                    dtrain::printable(data)));
     }
     return data;

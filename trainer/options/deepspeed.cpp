@@ -25,6 +25,12 @@ namespace {
 using Json = nlohmann::json;
 using RateSchedule = LearningRate::Schedule;
 
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  return text;
+}
+
 class ConfigReader {
  public:
   ConfigReader(const std::string& path, TrainerOptions& options)
@@ -139,11 +145,6 @@ class ConfigReader {
     if (value == nullptr) {
       return false;
     }
-    const auto lower = [](std::string text) {
-      std::transform(text.begin(), text.end(), text.begin(),
-                     [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-      return text;
-    };
     const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
       return value->is_string() && lower(name) == lower(value->get<std::string>());
     });
@@ -181,6 +182,9 @@ class ConfigReader {
     const Json* path = take(section + "nvme_path");
     if (path != nullptr && (!path->is_string() || path->get_ref<const std::string&>().empty())) {
       refuse(section + "nvme_path", *path, "a folder");
+    }
+    if (device == "cpu" && path != nullptr) {
+      without_effect_.push_back(section + "nvme_path");
     }
     if (device == "nvme" && path == nullptr) {
       throw UsageError(
@@ -280,7 +284,15 @@ class ConfigReader {
     std::string type;
     bool is_decoupled = true;
     bool is_torch = false;
+    const Json* const named = take("optimizer.type");
+    if (named != nullptr && named->is_string() && lower(named->get<std::string>()) == "muon") {
+      throw UsageError(fmt::format(
+          "{}: optimizer.type is \"Muon\", whose learning rates are not this program's; remove "
+          "optimizer from the file, and give --optimizer=muon and --learning-rate as for AdamW",
+          name_));
+    }
     take("optimizer.type", type, {"Adam", "AdamW", "Lamb", "SGD"});
+    refuse_params_of_others(type);
     take(params + "adam_w_mode", is_decoupled);
     take(params + "torch_adam", is_torch);
     if (!type.empty()) {
@@ -307,6 +319,23 @@ class ConfigReader {
       }
       options_.beta1 = (*betas)[0].get<double>();
       options_.beta2 = (*betas)[1].get<double>();
+    }
+  }
+
+  /// Known ones of optimizer.params that the optimizer `type` does not take, as in DeepSpeed.
+  void refuse_params_of_others(const std::string& type) const {
+    const bool is_adam = type == "Adam" || type == "AdamW";
+    for (const auto& [key, is_taken] :
+         {std::pair("momentum", type == "SGD"), std::pair("betas", is_adam || type == "Lamb"),
+          std::pair("eps", is_adam || type == "Lamb"),
+          std::pair("bias_correction", is_adam || type == "Lamb"),
+          std::pair("adam_w_mode", is_adam), std::pair("torch_adam", is_adam),
+          std::pair("amsgrad", is_adam), std::pair("max_coeff", type == "Lamb"),
+          std::pair("min_coeff", type == "Lamb")}) {
+      const std::string path = fmt::format("optimizer.params.{}", key);
+      if (!type.empty() && !is_taken && values_.contains(path)) {
+        throw UsageError(fmt::format("{}: {}: {} does not have it; remove it", name_, path, type));
+      }
     }
   }
 
@@ -346,6 +375,11 @@ class ConfigReader {
         throw UsageError(
             fmt::format("{}: {}cycle_first_step_size must be more than 0", name_, params));
       }
+      if (!values_.contains(params + "cycle_momentum") && options_.optimizer != "sgd") {
+        warnings_.push_back(fmt::format("{}: {}cycle_momentum, on by default in DeepSpeed, has no "
+                                        "effect here: betas do not change",
+                                        name_, params));
+      }
     } else {
       take(params + "warmup_type", options_.warmup_type, {"log", "linear"});
     }
@@ -376,8 +410,8 @@ class ConfigReader {
     const std::string section = key.substr(0, key.rfind('.'));
     const auto enabled = values_.find(section + ".enabled");
     const auto device = values_.find(section + ".device");
-    return value.is_null() || value == false ||
-           (enabled != values_.end() && enabled->second == false) ||
+    return value.is_null() || value == is_true_by_default(key) ||
+           (enabled != values_.end() && enabled->first != key && enabled->second == false) ||
            (device != values_.end() && device->second == "none");
   }
 

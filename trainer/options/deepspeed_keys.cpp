@@ -1,5 +1,8 @@
 #include "trainer/options/deepspeed_keys.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace trainer {
 
 const std::vector<std::string_view>& keys_without_effect() {
@@ -11,7 +14,6 @@ const std::vector<std::string_view>& keys_without_effect() {
       "bf16.bf16_master_weights_and_grads",
       "bf16.bf16_optimizer_states",
       "bf16.immediate_grad_update",
-
       "checkpoint.",
       "comms_logger.",
       "comet.",
@@ -106,6 +108,28 @@ const std::vector<std::string_view>& keys_without_effect() {
       "zero_optimization.zero_quantized_weights",
       "zero_optimization.zenflow."};
   return keys;
+}
+
+bool is_true_by_default(std::string_view key) {
+  static constexpr std::string_view k_keys[] = {
+      "aio.overlap_events",
+      "bf16.immediate_grad_update",
+      "comms_logger.prof_all",
+      "flops_profiler.detailed",
+      "optimizer.params.bias_correction",
+      "timers.throughput.enabled",
+      "timers.throughput.synchronized",
+      "zero_force_ds_cpu_optimizer",
+      "zero_optimization.allgather_partitions",
+      "zero_optimization.contiguous_gradients",
+      "zero_optimization.ignore_unused_parameters",
+      "zero_optimization.load_from_fp32_weights",
+      "zero_optimization.memory_efficient_linear",
+      "zero_optimization.overlap_comm",
+      "zero_optimization.override_module_apply",
+      "zero_optimization.reduce_scatter",
+      "zero_optimization.use_multi_rank_bucket_allreduce"};
+  return std::find(std::begin(k_keys), std::end(k_keys), key) != std::end(k_keys);
 }
 
 const std::vector<ScheduleType>& schedule_types() {

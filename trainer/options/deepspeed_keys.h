@@ -14,6 +14,10 @@ namespace trainer {
 /// of its own, which are not looked at.
 const std::vector<std::string_view>& keys_without_effect();
 
+/// Those of them, or of their own keys, that are true where they are left out, and that the trainer
+/// does as if they were: it is false that asks for something else.
+bool is_true_by_default(std::string_view key);
+
 struct ScheduleType {
   const char* name;
   LearningRate::Schedule schedule;

@@ -42,6 +42,39 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
   return table;
 }
 
+namespace {
+
+/// Flags that the chosen optimizer or schedule does not take. A configuration may say them for the
+/// ones that it chooses itself.
+void refuse_flags_without_effect(const TrainerOptions& options) {
+  const TrainerOptions none;
+  const bool is_warming = goes_by_updates(parse_schedule(options.lr_schedule));
+  const char* const of_warmup = is_warming                                      ? nullptr
+                                : options.schedule.rise != none.schedule.rise   ? "--warmup-steps"
+                                : options.schedule.first != none.schedule.first ? "--warmup-from"
+                                : options.warmup_type != none.warmup_type       ? "--warmup-type"
+                                                                                : nullptr;
+  if (of_warmup != nullptr) {
+    throw UsageError(fmt::format("{}: --lr-schedule={} has no warmup; use --lr-schedule=warmup, "
+                                 "warmup-decay, warmup-cosine or one-cycle",
+                                 of_warmup, options.lr_schedule));
+  }
+  const bool is_sgd = options.optimizer == "sgd";
+  const char* const of_others = !is_sgd && options.optimizer != "muon"
+                                    ? (options.momentum != none.momentum ? "--momentum" : nullptr)
+                                : !is_sgd                         ? nullptr
+                                : options.beta1 != none.beta1     ? "--beta1"
+                                : options.beta2 != none.beta2     ? "--beta2"
+                                : options.epsilon != none.epsilon ? "--epsilon"
+                                                                  : nullptr;
+  if (of_others != nullptr) {
+    throw UsageError(
+        fmt::format("{}: --optimizer={} does not have it; drop it", of_others, options.optimizer));
+  }
+}
+
+} // namespace
+
 TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
   const auto parse = [&](TrainerOptions& to) {
     return dtrain::parse_options(trainer_command(to), args);
@@ -86,6 +119,9 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
   if (options.beta1 >= 1 || options.beta2 >= 1) {
     throw UsageError(
         fmt::format("--beta1={}, --beta2={}: must be less than 1", options.beta1, options.beta2));
+  }
+  if (options.config.empty()) {
+    refuse_flags_without_effect(options);
   }
   if (options.precision != "fp16" && options.config.empty() &&
       !(options.loss_scale == TrainerOptions().loss_scale)) {

@@ -51,7 +51,7 @@ Offload offload_of(const TrainerOptions& options) {
   };
   Offload offload = {folder_of(options.offload_optimizer), folder_of(options.offload_param),
                      options.offload_optimizer == "cpu"};
-  if (!offload.parameters.empty() && options.zero_stage != 3) {
+  if (options.offload_param != "none" && options.zero_stage != 3) {
     throw UsageError(fmt::format(
         "--offload-param={}: needs --zero-stage=3, where ranks have parts of the parameters",
         options.offload_param));

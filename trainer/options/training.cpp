@@ -18,8 +18,9 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--data",
        .target = &o.data,
        .metavar = "DATA",
-       .help = "Folder with MNIST's four IDX files (plain or .gz), or mnist or fashion-mnist: "
-               "Debian's package if installed, else the cache, else downloaded [fashion-mnist]",
+       .help = "Images: a folder with MNIST's four IDX files (plain or .gz), or mnist or "
+               "fashion-mnist: Debian's package if installed, else the cache, else downloaded. "
+               "Text: a folder that dtrain-trainer tokenize wrote [fashion-mnist]",
        .group = group,
        .complete = dtrain::Complete::directory},
       {.flags = "--classes",
@@ -135,8 +136,7 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .target = &o.inner,
        .metavar = "N",
        .help = "Width between the two dense layers of each layer [as --preset; of gpt2 with "
-               "--hidden four "
-               "times that]",
+               "--hidden four times that]",
        .group = group,
        .minimum = 1,
        .maximum = k_max_width},

@@ -1,17 +1,18 @@
-// What a transformer of given weights makes of given text: logits, loss and gradients, for
-// test_bert.py to hold beside those of Hugging Face's.
+// What a transformer of given weights makes of given text: logits, loss and gradients, and the
+// losses of ten steps, for test_bert.py to hold beside those of Hugging Face's.
 //
 // usage: bert-outputs bert|roberta|gpt2 LAYERS HIDDEN HEADS FF MAX-LENGTH FOLDER
 //
 // FOLDER holds model.safetensors and text.safetensors (ids, lengths, masked and targets, as
-// floats); outputs.safetensors is written there: logits, loss, and the gradients by the parameters'
-// names.
+// floats); outputs.safetensors is written there: logits, loss, the gradients by the parameters'
+// names, and losses, before each step of AdamW on this text.
 #include <string>
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/device/cpu/cpu_device.h"
 #include "trainer/models/transformer.h"
+#include "trainer/optim/optimizer.h"
 #include "trainer/strategy/replicated.h"
 
 using namespace trainer;
@@ -64,12 +65,24 @@ int main(int /*argc*/, char** argv) {
                           .with(field::targets, targets);
   std::vector<NamedTensor> all = {
       {"logits", {masked.size(), options.transformer.vocabulary}, model->logits(batch, owner)}};
-  Score score;
   const float mean = 1.0F / static_cast<float>(rows);
-  model->forward_backward(batch, &mean, false, owner, &score);
-  const auto loss = static_cast<float>(score.loss / static_cast<double>(score.count));
-  all.push_back({"loss", {1}, {loss}});
+  const auto pass = [&] {
+    Score score;
+    model->forward_backward(batch, &mean, false, owner, &score);
+    return static_cast<float>(score.loss / static_cast<double>(score.count));
+  };
+  all.push_back({"loss", {1}, {pass()}});
   std::vector<NamedTensor> named = model->tensors().export_arena(gradients.span());
   std::move(named.begin(), named.end(), std::back_inserter(all));
+  Optimizer adam(
+      {.rule = OptimizerOptions::Rule::adamw, .learning_rate = 1e-3, .weight_decay = 0.01},
+      parameters.span(), gradients.span(), device, &model->tensors());
+  std::vector<float> losses;
+  for (int step = 0; step < 10; ++step) {
+    losses.push_back(pass());
+    adam.begin_step();
+    adam.update(0, parameters.size());
+  }
+  all.push_back({"losses", {losses.size()}, losses});
   write_safetensors(folder + "/outputs.safetensors", {}, all);
 }

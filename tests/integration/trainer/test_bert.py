@@ -53,17 +53,26 @@ got = load_file(f"{folder}/outputs.safetensors")
 logits = torch.gather(out.logits, 1, places[..., None].expand(-1, -1, words)).reshape(-1, words)
 far = {"logits": float((got.pop("logits") - logits).abs().max()),
        "loss": float((got.pop("loss") - out.loss).abs())}
+losses = got.pop("losses")
 assert set(got) == set(parameters), set(got) ^ set(parameters)
 for key, gradient in got.items():
     expected = parameters[key].grad
     far[key] = float((gradient - expected).abs().max() / max(expected.abs().max(), 1e-3))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+for step, own in enumerate(losses.tolist()):
+    loss = model(input_ids=ids, attention_mask=attention, labels=labels).loss
+    far[f"loss of step {step}"] = abs(own - float(loss)) / float(loss)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+assert len(losses) == 10 and losses[-1] < 0.9 * losses[0], losses
 print(json.dumps(far))
 """
 
 
 @pytest.mark.peer
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2"])
-def test_logits_and_gradients_are_those_of_transformers(home, peer, name):
+def test_logits_gradients_and_ten_steps_losses_are_those_of_transformers(home, peer, name):
     python = peer("transformers") / "bin/python"
     out = home.run([python, "-c", BESIDE, home.folder, home.build.bin / "bert-outputs", name,
                     *map(str, (LAYERS, HIDDEN, HEADS, FF, LENGTH))], seconds=300,
@@ -71,4 +80,5 @@ def test_logits_and_gradients_are_those_of_transformers(home, peer, name):
     far = json.loads(out.splitlines()[-1])
     assert far.pop("logits") < 1e-4
     assert far.pop("loss") < 1e-5
+    assert max(far.pop(f"loss of step {step}") for step in range(10)) < 2e-5
     assert {key: value for key, value in far.items() if value > 1e-3} == {}

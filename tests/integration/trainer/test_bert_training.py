@@ -31,10 +31,14 @@ def test_every_strategy_has_the_losses_of_one_process_dropout_and_masks_included
         assert loss == pytest.approx(alone, abs=2e-3), name
 
 
-def test_every_stage_of_zero_has_the_losses_of_stage_0(bert):
-    found = [bert("--batch-size=8", "--devices=cpu:0,cpu:1", f"--zero-stage={stage}", *STEPS,
-                  name=f"stage{stage}") for stage in range(4)]
-    assert found[1:] == [found[0]] * 3
+@pytest.mark.parametrize("model", ["bert", "gpt2"])
+def test_every_stage_of_zero_and_what_lies_in_files_have_the_losses_of_stage_0(home, bert, model):
+    files = [f"--offload-optimizer={home.folder}", f"--offload-param={home.folder}"]
+    found = [bert(f"--model={model}", "--batch-size=8", "--devices=cpu:0,cpu:1", f"--zero-stage={stage}",
+                  *offload, *STEPS, name=f"stage{stage}-{len(offload)}")
+             for stage, offload in [*((stage, []) for stage in range(4)), (0, files[:1]), (2, files[:1]),
+                                    (3, files)]]
+    assert len(found[0]) == 3 and found[1:] == [found[0]] * 6
 
 
 def test_a_run_that_is_resumed_goes_on_bit_for_bit(home, bert):

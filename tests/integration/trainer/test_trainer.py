@@ -377,6 +377,8 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_logs_no_step
 
 def test_inspect_tells_whole_checkpoints_from_damaged_ones_and_what_they_hold(home, train):
     folder = home.folder / "ckpt"
+    assert "no such folder" in home.trainer("inspect", folder, expect=1).err
+    folder.mkdir()
     assert "no checkpoint in it" in home.trainer("inspect", folder, expect=1).err
     train("--steps=20", "--checkpoint-every=10", f"--checkpoint-dir={folder}", "--hidden=32")
     older, newer = checkpoints(folder)

@@ -93,6 +93,13 @@ def test_a_truncated_gz_file_is_named(home):
     assert result.code in (1, 2) and result.err.count("\n") == 1 and TRAIN_IMAGES in result.err
 
 
+def test_data_that_is_a_text_is_one_line_that_says_how_to_tokenize_it(home):
+    (home.folder / "text.txt").write_text("a text\n")
+    result = home.trainer(f"--data={home.folder}/text.txt", "--model=bert", expect=2)
+    assert f"dtrain-trainer tokenize {home.folder}/text.txt --output=DIR" in result.err
+    assert result.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("make", [None, lambda path: path.mkdir()], ids=["absent", "empty"])
 def test_data_that_is_not_there_is_one_line_that_says_how_to_get_some(home, make):
     folder = home.folder / "nowhere"
@@ -117,6 +124,9 @@ def test_a_damaged_data_set_fails_the_job_once_with_its_cause(home):
     (["--learning-rate=fast"], "--learning-rate"), (["--lr-schedule=up"], "--lr-schedule"),
     (["--epcohs=2"], "--epochs"), (["--device=cuda"], "cuda"),
     (["--transport=pigeon"], "--transport"), (["--data=mnits"], "mnist"),
+    (["--warmup-steps=10"], "--lr-schedule=warmup"), (["--warmup-type=linear"], "--lr-schedule=warmup"),
+    (["--momentum=0.5"], "--optimizer=adam does not have it"),
+    (["--optimizer=sgd", "--beta2=0.5"], "--beta2: --optimizer=sgd does not have it"),
     (["--resume"], "--checkpoint-dir"), (["surprise"], "surprise")],
     ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_a_bad_flag_is_one_line(train, flags, named):

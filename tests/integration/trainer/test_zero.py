@@ -157,7 +157,8 @@ def test_what_lies_in_files_changes_no_bit_and_leaves_nothing(home, workers):
 
 @pytest.mark.parametrize("flags, named", [
     (["--offload-optimizer=/nowhere"], "/nowhere: no file of"),
-    (["--offload-param=/tmp", "--zero-stage=2"], "--zero-stage=3")])
+    (["--offload-param=/tmp", "--zero-stage=2"], "--zero-stage=3"),
+    (["--offload-param=cpu"], "--zero-stage=3")])
 def test_what_cannot_be_offloaded_is_refused_in_one_line(home, data, flags, named):
     result = home.trainer(f"--data={data}", *flags, expect=EXIT_USAGE)
     assert named in result.err and len(result.err.splitlines()) == 1

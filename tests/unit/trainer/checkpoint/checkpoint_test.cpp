@@ -23,7 +23,9 @@ constexpr std::uint64_t k_seed = 11;
 
 /// One rank that trains on synthetic images.
 struct Run {
-  Run() { replica.initialize(k_seed); }
+  explicit Run(const ModelOptions& model = {}) : replica(model, {}, device, *communicator) {
+    replica.initialize(k_seed);
+  }
 
   void steps(std::int64_t count) {
     TrainingStep training(*communicator, replica, {.buckets = 1 << 16});
@@ -44,7 +46,7 @@ struct Run {
   Dataset data = synthetic_dataset(100, 1);
   std::unique_ptr<Communicator> communicator = connect(Cluster{}, {});
   CpuDevice device;
-  Replica replica{{}, {}, device, *communicator};
+  Replica replica;
   Progress progress{0, 0, k_seed, 100};
 };
 
@@ -237,6 +239,21 @@ TEST_CASE("a checkpoint of another seed or other data is refused") {
   other.samples = 60000;
   CHECK(contains(message_of<UsageError>([&] { load_checkpoint(path, run.replica, other); }),
                  "saved with 100 training samples"));
+}
+
+TEST_CASE("a checkpoint with a tensor missing, misshapen or too many is refused, and it is named") {
+  const TempFolder folder;
+  Run saved({.hidden = {64, 64}});
+  saved.save(folder.path());
+  const std::string path = newest_checkpoint(folder.path()).value();
+  const auto said = [&](const std::vector<std::size_t>& hidden) {
+    Run other({.hidden = hidden});
+    return message_of<DataError>([&] { load_checkpoint(path, other.replica, other.progress); });
+  };
+  CHECK(said({64, 64}).empty());
+  CHECK(contains(said({64}), path + ": has a tensor "));
+  CHECK(contains(said({64, 64, 64}), path + ": no tensor "));
+  CHECK(contains(said({64, 32}), "output.weight has shape [10, 64] where the model's is [10, 32]"));
 }
 
 TEST_CASE("a folder without checkpoints has no newest") {

@@ -1,9 +1,13 @@
 #include "trainer/options/deepspeed.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/unit/trainer/temp_folder.h"
 #include "trainer/errors.h"
+#include "trainer/options/deepspeed_keys.h"
 
 using namespace trainer;
 
@@ -23,6 +27,50 @@ Read read(const std::string& text) {
 
 std::string refused(const std::string& text) {
   return message_of<UsageError>([&] { read(text); });
+}
+
+/// All that a configuration can set.
+std::string text_of(const TrainerOptions& o) {
+  const LearningRate& rate = o.schedule;
+  const LossScaleOptions& scale = o.loss_scale;
+  const ElasticityOptions elastic = o.elastic.value_or(ElasticityOptions{});
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", o.global_batch,
+                     o.batch_size, o.accumulation_steps, o.optimizer, o.learning_rate, o.momentum,
+                     o.beta1, o.beta2, o.epsilon, o.weight_decay, o.clip_norm, o.zero_stage,
+                     o.offload_optimizer, o.offload_param, o.drop_remainder,
+                     o.communication_data_type) +
+         fmt::format("; {} {} {} {} {} {} {}", o.precision, scale.fixed, scale.initial_power,
+                     scale.window, scale.hysteresis, scale.is_consecutive, scale.least) +
+         fmt::format("; {} {} {} {} {} {} {} {} {} {}", o.lr_schedule, o.warmup_type, rate.first,
+                     rate.rise, rate.fall, rate.last, rate.rise_stairs, rate.fall_stairs,
+                     rate.decay_every, rate.decay_rate) +
+         fmt::format("; {} {} {} {} {} {} {}", o.elastic.has_value(), elastic.most_samples,
+                     elastic.passes, elastic.fewest_ranks, elastic.most_ranks,
+                     elastic.prefers_larger, o.log_every) +
+         o.logdir;
+}
+
+/// What a configuration does: it sets these options, or is refused with this message.
+struct Outcome {
+  std::string set;
+  std::string refused;
+  std::string warnings;
+};
+
+Outcome outcome_of(const nlohmann::json& config) {
+  Outcome found;
+  found.refused = message_of<UsageError>([&] {
+    const Read all = read(config.dump());
+    found.set = text_of(all.options);
+    found.warnings = fmt::format("{}", fmt::join(all.warnings, "\n"));
+  });
+  return found;
+}
+
+nlohmann::json with(nlohmann::json config, std::string key, const nlohmann::json& value) {
+  std::replace(key.begin(), key.end(), '.', '/');
+  config[nlohmann::json::json_pointer("/" + key)] = value;
+  return config;
 }
 
 TrainerOptions batch(std::int64_t global, std::int64_t rows, std::int64_t passes) {
@@ -88,7 +136,7 @@ TEST_CASE("the optimizer's keys mean what they mean to DeepSpeed") {
   CHECK(contains(refused(R"({"optimizer": {"params": {"betas": [0.9, 1]}}})"),
                  "optimizer.params.betas is [0.9,1]; it must be two numbers from 0"));
   CHECK(contains(refused(R"({"optimizer": {"type": "Muon"}})"),
-                 "optimizer.type is \"Muon\"; it must be one of Adam, AdamW, Lamb, SGD"));
+                 "give --optimizer=muon and --learning-rate as for AdamW"));
 }
 
 TEST_CASE("schedules are read with DeepSpeed's defaults") {
@@ -130,6 +178,194 @@ TEST_CASE("a key that DeepSpeed does not know is an error that says which was me
   CHECK(contains(refused(R"({"zero_optimization": {"stag": 1}})"),
                  "no key zero_optimization.stag; did you mean zero_optimization.stage?"));
   CHECK(contains(refused(R"({"qqq": 1})"), "DeepSpeed has no key qqq"));
+}
+
+TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named, or refused") {
+  using Json = nlohmann::json;
+  const Json none = Json::object();
+  const Json adam = {{"optimizer", {{"type", "Adam"}}}};
+  const Json sgd = {{"optimizer", {{"type", "SGD"}}}};
+  const Json lamb = {{"optimizer", {{"type", "Lamb"}}}};
+  const Json fp16 = {{"fp16", {{"enabled", true}}}};
+  const Json warmup = {{"scheduler", {{"type", "WarmupLR"}}}};
+  const Json decay = {{"scheduler", {{"type", "WarmupDecayLR"}}}};
+  const Json cosine = {{"scheduler", {{"type", "WarmupCosineLR"}}}};
+  const Json cycle = {
+      {"scheduler",
+       {{"type", "OneCycle"}, {"params", {{"cycle_min_lr", 0.1}, {"cycle_max_lr", 0.2}}}}}};
+  const Json elastic = {
+      {"elasticity",
+       {{"enabled", true}, {"max_train_batch_size", 48}, {"micro_batch_sizes", {4, 6}}}}};
+  const Json batch_too = with(elastic, "train_batch_size", 64);
+  const Json host = {{"zero_optimization",
+                      {{"stage", 3},
+                       {"offload_optimizer", {{"device", "cpu"}}},
+                       {"offload_param", {{"device", "cpu"}}}}}};
+  const Json disk = {{"zero_optimization",
+                      {{"stage", 3},
+                       {"offload_optimizer", {{"device", "nvme"}, {"nvme_path", "/fast"}}},
+                       {"offload_param", {{"device", "nvme"}, {"nvme_path", "/fast"}}}}}};
+  const Json board = {{"tensorboard", {{"enabled", true}}}};
+  struct Key {
+    std::string name;
+    Json value;
+    const Json* beside;
+  };
+  const std::vector<Key> setting = {
+      {"train_batch_size", 8, &none},
+      {"train_micro_batch_size_per_gpu", 8, &none},
+      {"gradient_accumulation_steps", 8, &none},
+      {"optimizer.type", "AdamW", &lamb},
+      {"optimizer.type", "SGD", &adam},
+      {"optimizer.params.lr", 0.5, &adam},
+      {"optimizer.params.betas", {0.5, 0.5}, &adam},
+      {"optimizer.params.betas", {0.5, 0.5}, &lamb},
+      {"optimizer.params.eps", 0.5, &adam},
+      {"optimizer.params.weight_decay", 0.5, &adam},
+      {"optimizer.params.torch_adam", true, &adam},
+      {"optimizer.params.adam_w_mode", false, &adam},
+      {"optimizer.params.momentum", 0.5, &sgd},
+      {"scheduler.type", "WarmupCosineLR", &warmup},
+      {"scheduler.params.warmup_min_lr", 0.5, &warmup},
+      {"scheduler.params.warmup_max_lr", 0.5, &warmup},
+      {"scheduler.params.warmup_num_steps", 5, &warmup},
+      {"scheduler.params.warmup_type", "linear", &warmup},
+      {"scheduler.params.warmup_min_lr", 0.5, &decay},
+      {"scheduler.params.warmup_max_lr", 0.5, &decay},
+      {"scheduler.params.warmup_num_steps", 5, &decay},
+      {"scheduler.params.warmup_type", "linear", &decay},
+      {"scheduler.params.total_num_steps", 5, &decay},
+      {"scheduler.params.warmup_min_ratio", 0.5, &cosine},
+      {"scheduler.params.cos_min_ratio", 0.5, &cosine},
+      {"scheduler.params.warmup_num_steps", 5, &cosine},
+      {"scheduler.params.warmup_type", "linear", &cosine},
+      {"scheduler.params.total_num_steps", 5, &cosine},
+      {"scheduler.params.cycle_min_lr", 0.15, &cycle},
+      {"scheduler.params.cycle_max_lr", 0.5, &cycle},
+      {"scheduler.params.cycle_first_step_size", 5, &cycle},
+      {"scheduler.params.cycle_second_step_size", 5, &cycle},
+      {"scheduler.params.cycle_first_stair_count", 5, &cycle},
+      {"scheduler.params.cycle_second_stair_count", 5, &cycle},
+      {"scheduler.params.decay_step_size", 5, &cycle},
+      {"scheduler.params.decay_lr_rate", 0.5, &cycle},
+      {"fp16.enabled", true, &none},
+      {"fp16.loss_scale", 8, &fp16},
+      {"fp16.initial_scale_power", 8, &fp16},
+      {"fp16.loss_scale_window", 8, &fp16},
+      {"fp16.hysteresis", 8, &fp16},
+      {"fp16.consecutive_hysteresis", true, &fp16},
+      {"fp16.min_loss_scale", 8, &fp16},
+      {"bf16.enabled", true, &none},
+      {"bfloat16.enabled", true, &none},
+      {"gradient_clipping", 0.5, &none},
+      {"communication_data_type", "bf16", &none},
+      {"dataloader_drop_last", true, &none},
+      {"zero_optimization.stage", 2, &none},
+      {"zero_optimization.offload_optimizer.device", "cpu", &none},
+      {"zero_optimization.offload_optimizer.nvme_path", "/other", &disk},
+      {"zero_optimization.offload_param.device", "cpu", &none},
+      {"zero_optimization.offload_param.nvme_path", "/other", &disk},
+      {"steps_per_print", 5, &none},
+      {"tensorboard.enabled", true, &none},
+      {"tensorboard.output_path", "x", &board},
+      {"tensorboard.job_name", "x", &board},
+      {"elasticity.enabled", false, &elastic},
+      {"elasticity.max_train_batch_size", 96, &elastic},
+      {"elasticity.micro_batch_sizes", {2, 3}, &elastic},
+      {"elasticity.min_gpus", 2, &elastic},
+      {"elasticity.max_gpus", 4, &elastic},
+      {"elasticity.prefer_larger_batch", false, &elastic},
+      {"elasticity.ignore_non_elastic_batch_info", true, &batch_too}};
+  for (const Key& key : setting) {
+    CAPTURE(key.name);
+    const Outcome found = outcome_of(with(*key.beside, key.name, key.value));
+    CHECK(found.refused.empty());
+    CHECK(found.set != outcome_of(*key.beside).set);
+  }
+  const std::vector<Key> named = {
+      {"gradient_predivide_factor", 2.0, &none},
+      {"prescale_gradients", true, &none},
+      {"memory_breakdown", true, &none},
+      {"wall_clock_breakdown", true, &none},
+      {"dump_state", true, &none},
+      {"fp16.auto_cast", true, &fp16},
+      {"bf16.check_grad_overflow", false, &none},
+      {"optimizer.params.bias_correction", false, &adam},
+      {"optimizer.params.amsgrad", true, &adam},
+      {"optimizer.params.max_coeff", 5, &lamb},
+      {"optimizer.params.min_coeff", 5, &lamb},
+      {"scheduler.params.cycle_momentum", true, &cycle},
+      {"scheduler.params.last_batch_iteration", 5, &warmup},
+      {"zero_optimization.contiguous_gradients", false, &none},
+      {"zero_optimization.reduce_scatter", false, &none},
+      {"zero_optimization.reduce_bucket_size", 5, &none},
+      {"zero_optimization.allgather_partitions", false, &none},
+      {"zero_optimization.allgather_bucket_size", 5, &none},
+      {"zero_optimization.overlap_comm", false, &none},
+      {"zero_optimization.round_robin_gradients", true, &none},
+      {"zero_optimization.sub_group_size", 5, &none},
+      {"zero_optimization.stage3_prefetch_bucket_size", 5, &none},
+      {"zero_optimization.stage3_param_persistence_threshold", 5, &none},
+      {"zero_optimization.stage3_max_live_parameters", 5, &none},
+      {"zero_optimization.stage3_max_reuse_distance", 5, &none},
+      {"zero_optimization.stage3_gather_16bit_weights_on_model_save", true, &none},
+      {"zero_optimization.offload_optimizer.pin_memory", true, &host},
+      {"zero_optimization.offload_optimizer.ratio", 0.5, &host},
+      {"zero_optimization.offload_optimizer.buffer_count", 5, &host},
+      {"zero_optimization.offload_optimizer.nvme_path", "/fast", &host},
+      {"zero_optimization.offload_param.pin_memory", true, &host},
+      {"zero_optimization.offload_param.buffer_size", 5, &host},
+      {"zero_optimization.offload_param.nvme_path", "/fast", &host},
+      {"csv_monitor.enabled", true, &none},
+      {"comms_logger.enabled", true, &none},
+      {"flops_profiler.enabled", true, &none},
+      {"timers.throughput.enabled", false, &none},
+      {"activation_checkpointing.partition_activations", true, &none},
+      {"activation_checkpointing.cpu_checkpointing", true, &none},
+      {"checkpoint.tag_validation", "Fail", &none},
+      {"checkpoint.load_universal", true, &none},
+      {"checkpoint.use_node_local_storage", true, &none},
+      {"elasticity.min_time", 5, &elastic},
+      {"elasticity.num_gpus_per_node", 5, &elastic},
+      {"elasticity.model_parallel_size", 5, &elastic}};
+  for (const Key& key : named) {
+    CAPTURE(key.name);
+    const Outcome found = outcome_of(with(*key.beside, key.name, key.value));
+    CHECK(found.refused.empty());
+    CHECK(contains(found.warnings, key.name));
+  }
+  for (const std::string_view known : keys_without_effect()) { // And what the reference leaves out.
+    const std::string key = std::string(known) + (known.ends_with('.') ? "some" : "");
+    const bool is_of_cycle = key.starts_with("scheduler.params.cycle") || key.ends_with("mom_rate");
+    CAPTURE(key);
+    CHECK(contains(outcome_of(with(is_of_cycle ? cycle : none, key, 7)).warnings, key));
+    const bool is_true = is_true_by_default(key);
+    CHECK(contains(outcome_of(with(cycle, key, !is_true)).warnings, key));
+    CHECK_FALSE(contains(outcome_of(with(cycle, key, is_true)).warnings, key));
+  }
+  const std::vector<Key> refused = {
+      {"optimizer.type", "OneBitAdam", &none},       {"optimizer.type", "Muon", &none},
+      {"scheduler.type", "LRRangeTest", &none},      {"optimizer.params.momentum", 0.5, &adam},
+      {"optimizer.params.betas", {0.5, 0.5}, &sgd},  {"optimizer.params.eps", 0.5, &sgd},
+      {"optimizer.params.adam_w_mode", true, &lamb}, {"optimizer.params.torch_adam", true, &sgd},
+      {"optimizer.params.max_coeff", 5, &adam},      {"scheduler.params.cycle_min_lr", 1, &warmup},
+      {"elasticity.version", 0.3, &elastic}};
+  for (const Key& key : refused) {
+    CAPTURE(key.name);
+    CHECK(contains(outcome_of(with(*key.beside, key.name, key.value)).refused, key.name));
+  }
+}
+
+TEST_CASE("OneCycle says that momentum does not cycle, unless the file wants none of it") {
+  const auto warnings = [](const std::string& more) {
+    return read(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, )"
+                R"("cycle_max_lr": 0.2)" +
+                more + "}}}")
+        .warnings;
+  };
+  REQUIRE(warnings("").size() == 1);
+  CHECK(contains(warnings("").front(), "scheduler.params.cycle_momentum"));
+  CHECK(warnings(R"(, "cycle_momentum": false)").empty());
 }
 
 TEST_CASE("what is no configuration is refused, with the place") {
