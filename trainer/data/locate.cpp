@@ -142,8 +142,8 @@ std::string locate_dataset(const std::string& data, const DataPlaces& places,
                                    dtrain::printable(data)));
     }
     if (fs::is_regular_file(data, error)) {
-      throw UsageError(fmt::format("--data={0}: a file, not a folder; of a text, dtrain-trainer "
-                                   "tokenize {0} --output=DIR makes the folder to give",
+      throw UsageError(fmt::format("--data={0}: a file, not a folder; to train on text, run "
+                                   "dtrain-trainer tokenize {0} --output=DIR and give --data=DIR",
                                    dtrain::printable(data)));
     }
     if (!fs::is_directory(data, error)) {

@@ -19,8 +19,8 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .target = &o.data,
        .metavar = "DATA",
        .help = "Images: a folder with MNIST's four IDX files (plain or .gz), or mnist or "
-               "fashion-mnist: Debian's package if installed, else the cache, else downloaded. "
-               "Text: a folder that dtrain-trainer tokenize wrote [fashion-mnist]",
+               "fashion-mnist (Debian's package if installed, else the cache, else downloaded); "
+               "text: a folder that dtrain-trainer tokenize wrote [fashion-mnist]",
        .group = group,
        .complete = dtrain::Complete::directory},
       {.flags = "--classes",
