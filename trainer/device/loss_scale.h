@@ -1,12 +1,13 @@
-// What a loss is multiplied by so that gradients in 16 bits do not vanish, as DeepSpeed's
-// DynamicLossScaler has it:
+// The factor of the loss that keeps 16-bit gradients from underflowing, as DeepSpeed's
+// DynamicLossScaler computes it:
 //
-//   overflow  `hysteresis` of them in all are forgiven but the last; from then on each halves the
-//             scale, down to the least; one at the least is an error. The step is skipped
-//   window    so many steps without one double the scale, and the hysteresis is whole again
+//   overflow  the step is skipped. `hysteresis` - 1 overflows are tolerated; each further one
+//   halves
+//             the scale, down to `least`; an overflow at `least` is an error
+//   window    this many steps without an overflow double the scale and restore the hysteresis
 //
-// With a fixed scale nothing changes. It is a function of the steps so far alone, so that all ranks
-// have the same.
+// A fixed scale never changes. The scale depends only on the steps so far, so all ranks have the
+// same.
 #pragma once
 
 #include <cmath>
@@ -21,14 +22,14 @@ struct LossScaleOptions {
   std::int64_t initial_power = 16;
   std::int64_t window = 1000;
   std::int64_t hysteresis = 2;
-  std::int64_t is_consecutive = 0; ///< Whole again with each step without an overflow.
+  std::int64_t is_consecutive = 0; ///< Each step without overflow restores the hysteresis.
   double least = 1;
 
   DTRAIN_ON_BOTH bool is_dynamic() const { return fixed == 0; }
   bool operator==(const LossScaleOptions&) const = default;
 };
 
-/// A scaler's state, for checkpoints and other ranks.
+/// State of a scaler, saved in checkpoints and sent to other ranks.
 struct LossScale {
   double scale = 1;
   std::int64_t step = 0;
@@ -38,15 +39,15 @@ struct LossScale {
   bool operator==(const LossScale&) const = default;
 };
 
-/// Of a run's beginning.
+/// The state at the start of a run.
 inline LossScale first_loss_scale(const LossScaleOptions& options) {
   return {.scale = options.is_dynamic() ? std::ldexp(1.0, static_cast<int>(options.initial_power))
                                         : options.fixed,
           .hysteresis = options.hysteresis};
 }
 
-/// Goes on to the step after; false, and nothing changes, where the scale would have to be less
-/// than the least. `static`, as sets of kernels are compiled for unlike machines.
+/// Advances to the next step. Returns false, and changes nothing, if the scale would fall below
+/// `least`. `static`: each set of kernels is compiled for other instructions.
 DTRAIN_ON_BOTH static inline bool next_loss_scale(const LossScaleOptions& options, LossScale& now,
                                                   bool overflows) {
   if (options.is_dynamic() && overflows) {

@@ -1,5 +1,5 @@
-// A product of matrices and what follows it, which every device has: fully connected layers are
-// made of these, forward and backward, and Muon's steps.
+// Matrix products with epilogues, on every device: fully connected layers, forward and backward,
+// and the steps of Muon consist of them.
 #pragma once
 
 #include <cstddef>
@@ -9,56 +9,56 @@
 
 namespace trainer {
 
-/// C (m, n) = A (m, k) · B (k, n), all row-major; none of m, n and k is 0. What is (m, n) beside C
-/// has its rows where C has them, and C's type; a bias' gradient is of float32, and so is a bias,
-/// or of bf16 as B is. Sums are in float32 whatever the types.
+/// C (m, n) = A (m, k) · B (k, n), all row-major; m, n and k are at least 1. Other (m, n) matrices
+/// have the stride and type of C; a gradient of a bias is float32; a bias is float32, or bf16 if B
+/// is. Sums are float32 for all types.
 struct Matmul {
-  /// What follows it, before C is written. `with` is read, `beside` written.
+  /// What is applied before C is written. `with` is read, `beside` is written.
   enum class Epilogue : int {
     none,
     bias,           ///< C + bias; with: bias (n)
-    relu_bias,      ///< relu(C + bias); a NaN stays one
+    relu_bias,      ///< relu(C + bias), which keeps a NaN
     gelu_bias,      ///< gelu(u), u = C + bias, the exact one: u · Φ(u); beside: u (m, n)
-    gelu_tanh_bias, ///< The same by tanh: u · (1 + tanh(√(2/π)·(u + 0.044715·u³))) / 2
-    drelu,          ///< C where u is above 0, else 0; with: u (m, n), what a relu has made
+    gelu_tanh_bias, ///< The tanh approximation: u · (1 + tanh(√(2/π)·(u + 0.044715·u³))) / 2
+    drelu,          ///< C where u > 0, else 0; with: u (m, n), the output of a relu
     dgelu,          ///< C · gelu'(u); with: u (m, n)
     dgelu_tanh,
-    bias_gradient, ///< C; beside: the sums of A's rows (m); A is turned
+    bias_gradient, ///< C; beside: the sums of the rows of A (m); A is transposed
   };
 
   std::size_t m;
   std::size_t n;
   std::size_t k;
-  bool a_is_turned = false; ///< In memory A is (k, m),
+  bool a_is_turned = false; ///< A is transposed, (k, m) in memory,
   bool b_is_turned = false; ///< and B (n, k).
-  /// What is float32 of A and B, to what Device::multiply_in() says.
+  /// Float32 operands are rounded to the type of Device::multiply_in().
   bool is_rounded = false;
   Epilogue epilogue = Epilogue::none;
-  /// C += A · B, and so what bias_gradient writes; of none and bias_gradient alone.
+  /// C += A · B, and likewise for what bias_gradient writes; only with none and bias_gradient.
   bool accumulate = false;
   ConstTypedPointer a = {};
   ConstTypedPointer b = {};
   TypedPointer c = {};
   ConstTypedPointer with = {};
   TypedPointer beside = {};
-  /// Not null: this is added to C, (m, n), on a GPU; of none and bias alone, and no batch.
+  /// If not null, (m, n) values to add to C; only on GPUs, with none or bias, and without a batch.
   ConstTypedPointer plus = {};
 
-  // From a row to the next, of A and B as they are in memory; 0: they lie on end.
+  // Row strides, of A and B as they are in memory; 0: contiguous.
   std::size_t a_row = 0;
   std::size_t b_row = 0;
   std::size_t c_row = 0;
-  /// Not 0: B may be taken to have so many rows in memory, zeros behind its own, and of bf16 has
-  /// them there. Then A has zeros
-  /// behind its own columns, or with B turned C has room behind its own, which becomes anything.
+  /// If not 0, B may be treated as having this many rows, padded with zeros (in bf16 they are there
+  /// in memory). Then A has zeros behind its columns, or with B transposed, C has room behind its
+  /// columns, undefined afterwards.
   std::size_t b_rows = 0;
-  // So many products, whose A, B and C are so far apart; of several none has an epilogue.
+  // Number of products, and the distances between their A, B and C; a batch has no epilogue.
   std::size_t batch = 1;
   std::size_t a_batch = 0;
   std::size_t b_batch = 0;
   std::size_t c_batch = 0;
 
-  /// Number `i` of the batch, alone and with no stride 0.
+  /// Product `i` of the batch alone, with explicit strides.
   Matmul one(std::size_t i) const {
     Matmul s = *this;
     s.a_row = a_row != 0 ? a_row : a_is_turned ? m : k;
@@ -99,7 +99,7 @@ struct DenseShape {
             .with = bias,
             .beside = beside};
   }
-  /// dweight = dyᵀ · x, and dbias = the sum of dy's rows, null: none; or += with `accumulate`.
+  /// dweight = dyᵀ · x, and dbias = the sum of the rows of dy (null: none); += with `accumulate`.
   constexpr Matmul backward_weight(ConstTypedPointer x, ConstTypedPointer dy, bool accumulate,
                                    float* dweight, float* dbias) const {
     return {.m = outputs,
@@ -126,7 +126,7 @@ struct DenseShape {
             .b = weight,
             .c = dx};
   }
-  /// Of what was before an activation: `epilogue` is its gradient, of u (B, I).
+  /// The gradient before an activation, whose gradient at u (B, I) is `epilogue`.
   constexpr Matmul backward_input(ConstTypedPointer dy, ConstTypedPointer weight,
                                   Matmul::Epilogue epilogue, ConstTypedPointer u,
                                   TypedPointer dx) const {

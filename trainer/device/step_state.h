@@ -1,15 +1,15 @@
-// A step's state, in one small struct in the device's memory: kernels read from there what they
-// update by, so that the host waits for none of it, and what a step puts on a stream is the same
-// every time. Two kernels of one thread each write it:
+// The state of a step: one small struct in device memory. Kernels read their constants from it, so
+// that the host never waits, and a step queues the same work every time (CUDA graphs). Two kernels
+// of one thread each write it:
 //
-//   begin    what the host knows before the step: its number, learning rate, how many samples. It
-//            makes what a sample's loss is multiplied by, and the constants of the updates
-//   prepare  from the gradients' sum of squares, over all ranks: their norm, the factor that
-//            unscales and clips them, and whether the step is skipped, which moves the loss scale
+//   begin    from what the host knows before the step (its number, learning rate, samples): the
+//            factor of a sample's loss, and the constants of the update
+//   prepare  from the sum of squares of the gradients over all ranks: their norm, the factor that
+//            unscales and clips them, and whether the step is skipped, which adapts the loss scale
 //
-// The squares of gradients in 16 bits that have overflowed are no finite number either, so clipping
-// and skipping are one decision, and all ranks make it alike. Where neither is asked for there is
-// no prepare(). The arithmetic here is both the CPU's and the GPU's.
+// If 16-bit gradients overflow, their sum of squares is not finite either: clipping and skipping
+// are one decision, the same on all ranks. Without both, prepare() is not called. CPU and GPU share
+// this arithmetic.
 #pragma once
 
 #include <cmath>
@@ -21,48 +21,48 @@
 
 namespace trainer {
 
-/// What is the same in each step of a run.
+/// The constants of a run.
 struct StepRule {
-  /// How the step's size is made of the learning rate and of 1 - β1^t.
+  /// How the step size follows from the learning rate and 1 - β1^t.
   enum class Size : std::int32_t { rate, corrected_rate, correction };
   Size size = Size::corrected_rate;
-  float clip_norm = 0; ///< 0: not clipped.
+  float clip_norm = 0; ///< 0: no clipping.
   double beta1 = 0.9;
   double beta2 = 0.999;
   std::int32_t is_in_16_bits = 0; ///< The loss is scaled, and steps that overflow are skipped.
   LossScaleOptions loss_scale = {};
 };
 
-/// What the host knows before a step. It may be behind the device by a few, of which it does not
-/// know yet whether they were skipped.
+/// What the host knows before a step. The device may be a few steps ahead, of which the host does
+/// not know yet whether they were skipped.
 struct StepInput {
   static constexpr std::int64_t k_rates = 4;
   std::int64_t step = 1;
-  std::int64_t samples = 1;           ///< Over all ranks; 0: what this rank has counts for nothing.
-  std::int64_t skipped = 0;           ///< That it knows of.
-  double learning_rate[k_rates] = {}; ///< Where 0, 1, … more were skipped.
+  std::int64_t samples = 1;           ///< Over all ranks; 0: this rank's gradient is not counted.
+  std::int64_t skipped = 0;           ///< Skipped steps known to the host.
+  double learning_rate[k_rates] = {}; ///< The rate if 0, 1, … more were skipped.
 };
 
 struct StepState {
   LossScale loss_scale = {};
   std::int64_t step = 0;
-  std::int64_t skipped = 0; ///< Of these.
+  std::int64_t skipped = 0; ///< Skipped steps among them.
   double learning_rate = 0;
-  float loss_factor = 1; ///< What a sample's loss is multiplied by.
+  float loss_factor = 1; ///< Factor of a sample's loss.
   float step_size = 0;
   float inverse_correction2 = 1; ///< 1 / sqrt(1 - β2^t)
-  float factor = 1;              ///< What gradients are multiplied by; no number: nothing changes.
-  float norm = 0;                ///< Of the gradients, where it was asked for.
-  std::int32_t is_at_least = 0;  ///< It overflowed, and the loss scale could not be less.
+  float factor = 1;              ///< Factor of gradients; NaN: the step changes nothing.
+  float norm = 0;                ///< Norm of the gradients, if requested.
+  std::int32_t is_at_least = 0;  ///< Overflow at the smallest loss scale.
 };
 
 inline constexpr float k_no_number = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float k_largest_float = std::numeric_limits<float>::max();
 
-// `static`, as sets of kernels are compiled for unlike machines.
+// `static`: each set of kernels is compiled for other instructions.
 
-/// What brings a norm down to `limit`: at most 1, and no number where the norm is none, or
-/// infinite, so that no such gradient reaches a parameter.
+/// The factor that brings a norm down to `limit`: at most 1; NaN if the norm is NaN or infinite, so
+/// that no such gradient reaches a parameter.
 DTRAIN_ON_BOTH static inline float clipping_factor(double norm, float limit) {
   constexpr double k_epsilon = 1e-6; // As PyTorch's clip_grad_norm_ adds it.
   if (!(static_cast<float>(norm) <= k_largest_float)) {
@@ -94,7 +94,7 @@ DTRAIN_ON_BOTH static inline void begin_step(const StepRule& rule, const StepInp
   state.is_at_least = 0;
 }
 
-/// Whether the gradients are none to update by.
+/// Whether the gradients are unusable and the step changes nothing.
 DTRAIN_ON_BOTH static inline bool is_skipped(const StepState& state) {
   return !(state.factor <= k_largest_float);
 }

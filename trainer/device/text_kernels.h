@@ -1,10 +1,9 @@
-// What models of text compute beside products (matmul.h) and LayerKernels (kernels.h), all
-// row-major and without gaps. Activations and their gradients are typed pointers, and all of a call
-// are of one type; they are computed with in float32.
+// What text models compute beside products (matmul.h) and LayerKernels (kernels.h). All arrays are
+// row-major and contiguous. Activations and their gradients are typed pointers, all of one type in
+// a call; the arithmetic is float32.
 //
-// Letters: B rows of T tokens, N = B·T; H wide, in A heads of D = H / A each; V words in the
-// vocabulary; K masked tokens of a row at most. Sums are added up in an order that is always the
-// same.
+// Letters: B rows of T tokens, N = B·T; hidden size H, A heads of D = H / A each; V words in the
+// vocabulary; at most K masked tokens a row. The order of every sum is fixed.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +17,9 @@ namespace trainer {
 class Stream;
 struct Score;
 
-/// Which random numbers decide on `words` words of 16 bits: those of random_at(seed, dropout,
-/// substream) at `first` on, a counter for each half of a word. A bit is 1 where its 16 are
-/// `threshold` or more.
+/// The random numbers behind words of 16 keep bits: those of random_at(seed, dropout, substream)
+/// from counter `first` on, one counter for each half of a word. A bit is 1 if its 16 random bits
+/// are `threshold` or more.
 struct KeepBits {
   std::uint64_t seed;
   std::uint32_t substream;
@@ -28,11 +27,11 @@ struct KeepBits {
   std::uint32_t threshold;
 };
 
-/// Of a word of keep_bits().
+/// Bits of a word of keep_bits().
 inline constexpr std::size_t k_keep_bits = 16;
 
-/// Dropout: of what is kept a bit is 1, and it is multiplied by `scale`, so that the mean stays.
-/// A matrix' rows begin with a word each. Null keeps all.
+/// Dropout: values whose bit is 1 are kept and multiplied by `scale`, which preserves the mean.
+/// Each row of a matrix begins with a new word. Null keeps all.
 struct Dropped {
   const std::uint16_t* keep = nullptr;
   float scale = 1;
@@ -57,40 +56,40 @@ struct AttentionShape {
   std::size_t length;     ///< T
   std::size_t heads;      ///< A
   std::size_t depth;      ///< D
-  bool is_causal = false; ///< A token sees none behind it.
+  bool is_causal = false; ///< A token attends to none after it.
 
   DTRAIN_ON_BOTH constexpr std::size_t width() const { return heads * depth; }
-  /// Rows of probabilities, of T values each, and the words that say which are kept.
+  /// Rows of T probabilities each, and the words of keep bits a row.
   DTRAIN_ON_BOTH constexpr std::size_t lines() const { return rows * heads * length; }
   DTRAIN_ON_BOTH constexpr std::size_t words_a_line() const {
     return (length + k_keep_bits - 1) / k_keep_bits;
   }
 };
 
-/// Queries, keys and values, or their gradients, (N, H) each, or beside each other, (N, 3·H).
+/// Queries, keys and values, or their gradients: (N, H) each, or side by side in one (N, 3·H).
 template <typename Pointer>
 struct Heads {
   Pointer query;
   Pointer key;
   Pointer value;
-  std::size_t stride = 0; ///< From a token's to the next's; 0: they lie on end.
+  std::size_t stride = 0; ///< From a token to the next; 0: contiguous.
 
   DTRAIN_ON_BOTH std::size_t row(std::size_t width) const { return stride != 0 ? stride : width; }
-  /// To be read.
+  /// The same, read-only.
   template <typename Other>
   operator Heads<Other>() const { // NOLINT(google-explicit-constructor)
     return {query, key, value, stride};
   }
 };
 
-/// Slots for masked tokens, M = B·K of them: `masked` (B, K) says which token of its row a slot is
-/// of, -1 none.
+/// M = B·K slots for masked tokens: `masked` (B, K) is the token of its row that a slot holds; -1:
+/// none.
 struct MaskedShape {
   std::size_t rows;        ///< B
   std::size_t length;      ///< T
   std::size_t most_masked; ///< K
-  std::size_t width;       ///< H, or V of logits
-  std::size_t row = 0;     ///< Of logits, from a slot's to the next's; 0: they lie on end.
+  std::size_t width;       ///< H, or V for logits
+  std::size_t row = 0;     ///< From the logits of a slot to the next; 0: contiguous.
 
   DTRAIN_ON_BOTH constexpr std::size_t row_size() const { return row == 0 ? width : row; }
   DTRAIN_ON_BOTH constexpr std::size_t slots() const { return rows * most_masked; }
@@ -98,60 +97,60 @@ struct MaskedShape {
 
 struct TextKernels {
   void (*keep_bits)(Stream&, const KeepBits& which, std::size_t words, std::uint16_t* to);
-  /// Of n values, a multiple of 16: to = dropped x, which may be its own memory.
+  /// to = dropped x, n values, a multiple of 16; `to` may be x.
   void (*drop)(Stream&, std::size_t n, const Dropped& dropped, ConstTypedPointer x,
                TypedPointer to);
   /// x = dropped x + residual
   void (*drop_and_add)(Stream&, std::size_t n, const Dropped& dropped, ConstTypedPointer residual,
                        TypedPointer x);
 
-  /// to (N, H) = the row of words (V, H) that ids (N) say, which are below V, + type (H) +
-  /// positions (T, H). Without types `type` is null, and so is `dtype`.
+  /// to (N, H) = words (V, H)[ids (N)] + type (H) + positions (T, H); every id is below V. In
+  /// models without types, `type` and `dtype` are null.
   void (*embed)(Stream&, const TextShape& shape, const std::int32_t* ids, const float* words,
                 const float* type, const float* positions, TypedPointer to);
-  /// dwords (V, H), dtype (H) and dpositions (T, H) += the rows of dy (N, H) that are theirs.
+  /// dwords (V, H), dtype (H) and dpositions (T, H) += the corresponding rows of dy (N, H).
   void (*embed_backward)(Stream&, const TextShape& shape, const std::int32_t* ids,
                          ConstTypedPointer dy, float* dwords, float* dtype, float* dpositions);
 
-  /// y = (x - mean) / sqrt(variance + epsilon) · gain + shift, of each row; `moments` (rows, 2)
-  /// become mean and 1 / sqrt(variance + epsilon).
+  /// For each row, y = (x - mean) / sqrt(variance + epsilon) · gain + shift. `moments` (rows, 2)
+  /// are written: mean and 1 / sqrt(variance + epsilon).
   void (*norm)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* gain,
                const float* shift, TypedPointer y, float* moments);
-  /// dy becomes dx, or where `onto` is not null, dx is added to that, and dy becomes anything;
-  /// dgain and dshift are written over, or added to with `accumulate`.
+  /// dy becomes dx; or, if `onto` is not null, dx is added to `onto` and dy is undefined
+  /// afterwards. dgain and dshift are overwritten, or added to with `accumulate`.
   void (*norm_backward)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* moments,
                         const float* gain, bool accumulate, TypedPointer dy, TypedPointer onto,
                         float* dgain, float* dshift);
 
-  /// Of n values that gelu was of (Matmul::Epilogue::gelu_bias): dy becomes dx.
+  /// dy becomes dx, where x (n values) is the input of gelu (Matmul::Epilogue::gelu_bias).
   void (*gelu_backward)(Stream&, std::size_t n, ConstTypedPointer x, TypedPointer dy);
 
-  /// context (N, H) = dropped p · values, p = softmax(queries · keysᵀ / √D) of each head over the
-  /// first `lengths` (B) tokens of the row, at least one, and with `is_causal` over those up to its
-  /// own; of the others 0. `p` (B, A, T, T) is kept for backward: before it is dropped, or what a
-  /// device needs to make it again, attention_room() floats.
+  /// context (N, H) = dropped p · values, where p = softmax(queries · keysᵀ / √D) for each head,
+  /// over the first `lengths` (B; at least 1) tokens of the row, and with `is_causal` only up to
+  /// the token itself; 0 elsewhere. `p`, attention_room() floats, is kept for backward: (B, A, T,
+  /// T) before dropout, or what the device recomputes it from.
   void (*attention)(Stream&, const AttentionShape& shape, const std::int32_t* lengths,
                     const Dropped& dropped, const Heads<ConstTypedPointer>& of, float* p,
                     TypedPointer context);
-  /// From dcontext (N, H), of the same; in `room`, as large as `p`, it is done.
+  /// The gradients of queries, keys and values, from dcontext (N, H). `room` is scratch memory as
+  /// large as `p`.
   void (*attention_backward)(Stream&, const AttentionShape& shape, const std::int32_t* lengths,
                              const Dropped& dropped, const Heads<ConstTypedPointer>& of,
                              const float* p, ConstTypedPointer context, ConstTypedPointer dcontext,
                              float* room, const Heads<TypedPointer>& changes);
-  /// Of what the stream's device multiplies in now.
+  /// Floats of `p`, for the type that the stream's device multiplies in now.
   std::size_t (*attention_room)(const Stream&, const AttentionShape& shape);
 
-  /// to (M, H) = the rows of x (N, H) that the slots are of; 0 where a slot has none.
+  /// to (M, H) = the rows of x (N, H) of the tokens in the slots; 0 for an empty slot.
   void (*gather_masked)(Stream&, const MaskedShape& shape, const std::int32_t* masked,
                         ConstTypedPointer x, TypedPointer to);
-  /// The other way: writes those rows of to (N, H), and no others.
+  /// The reverse: writes these rows of to (N, H) and no others.
   void (*scatter_masked)(Stream&, const MaskedShape& shape, const std::int32_t* masked,
                          ConstTypedPointer from, TypedPointer to);
-  /// logits (M, V) become their gradient, (softmax - onehot) · weight, with a weight of
-  /// `*scale` / how many are masked of the row, or with null are used up; 0 where a slot has no
-  /// token. Adds to
-  /// `*score` a sample each slot that has one, right where no word's logit is larger than that of
-  /// `targets` (M).
+  /// logits (M, V) become their gradient, (softmax - onehot) · `*scale` / the number of masked
+  /// tokens in the row, 0 for an empty slot; if `scale` is null they are undefined afterwards. Adds
+  /// to
+  /// `*score` one sample a filled slot, correct if no logit is larger than that of `targets` (M).
   void (*masked_cross_entropy)(Stream&, const MaskedShape& shape, const std::int32_t* masked,
                                const std::int32_t* targets, const float* scale, TypedPointer logits,
                                Score* score);

@@ -1,5 +1,5 @@
-// Where a layer's activations lie, or their gradients, and what type they are of: a device keeps
-// them in float32 or in bf16 (Device::activation_type()), and its kernels compute in float32.
+// A pointer to activations or their gradients, with their type: a device keeps them in float32 or
+// bf16 (Device::activation_type()); kernels compute in float32.
 #pragma once
 
 #include <cassert>

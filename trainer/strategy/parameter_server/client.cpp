@@ -11,7 +11,7 @@
 namespace trainer {
 namespace {
 
-/// Lets go of a mutex while it lives.
+/// Unlocks a mutex for its lifetime.
 class Unlocked {
  public:
   explicit Unlocked(std::mutex& mutex) : mutex_(mutex) { mutex_.unlock(); }
@@ -48,7 +48,7 @@ ParameterClient::ParameterClient(PsJob job, const WorkerHello& self, std::size_t
   if (has_chief()) {
     chief_.emplace_back(*this, LinkPurpose::coordinator, job_.task.chief, self_);
   }
-  // Silence is taken for death.
+  // The servers would take silence for death.
   alive_.emplace(mutex_, heartbeat_seconds(job_.peer_timeout), [this] {
     for (auto* const links : {&servers_, &chief_}) {
       for (Server& link : *links) {
@@ -75,15 +75,15 @@ std::string ParameterClient::describe() const {
 void ParameterClient::dial(Server& server) {
   dialled_ = &server;
   {
-    // It may take long to come back: the others must hear meanwhile that this worker lives.
+    // It may take long to come back; meanwhile heartbeats to the others go on.
     const Unlocked unlocked(mutex_);
     server.dial();
   }
   dialled_ = nullptr;
 }
 
-/// Waits for the answers to what was asked. Throws ServerLost when one of them has begun a later
-/// generation than this meanwhile.
+/// Waits for the answers to all requests. Throws ServerLost if a server has begun a later
+/// generation meanwhile.
 void ParameterClient::await(std::list<Server>& asked, std::int64_t generation) {
   const Deadline started = Clock::now();
   std::vector<pollfd> polled;
@@ -136,8 +136,7 @@ std::optional<std::int64_t> ParameterClient::next(const Request& report) {
   return batch < 0 ? std::nullopt : std::optional(batch);
 }
 
-/// Until all servers' values are of one version, which may be that of what was pushed, or an
-/// earlier one.
+/// Pulls until the values of all servers have one version: that of the push, or an earlier one.
 void ParameterClient::join() {
   for (const std::int64_t pushed_in = generation_;;) {
     try {
@@ -147,9 +146,9 @@ void ParameterClient::join() {
         }
       }
       begin();
-      ask_all(FrameType::pull); // What was heard last may be of before a server came back.
+      ask_all(FrameType::pull); // The last answer may predate a server's restart.
       if (self_.policy.is_sync() && generation_ == pushed_in) {
-        push(last_push_.step); // To those that have yet to take the step.
+        push(last_push_.step); // To the servers that have not taken the step yet.
       }
       pull_newest();
       return;
@@ -159,10 +158,10 @@ void ParameterClient::join() {
   }
 }
 
-/// Has all servers be of one generation: the one they are in, or another.
+/// Brings all servers into one generation: the current one, or a new one.
 void ParameterClient::begin() {
-  // Twice, as they answer one after the other: one that has no values now, when another had made
-  // updates before, is not about to get the first ones from another worker.
+  // Ask twice, as they answer one after the other: a server without values, while another had
+  // updates before, is not about to get its first values from another worker.
   ask_all(FrameType::ask_state);
   std::int64_t moved = 0;
   bool has_begun = false;
@@ -190,7 +189,7 @@ void ParameterClient::begin() {
     }
   }
   if (is_sync && is_one_lost) {
-    // Unless another worker has had the others begin it, and is about to tell the lost one.
+    // Unless another worker started the generation and is about to tell the lost server.
     generation = std::max(generation, generation_ + 1);
     generation += moved == generation ? 1 : 0;
   }
@@ -200,7 +199,7 @@ void ParameterClient::begin() {
   }
 }
 
-/// The version of the newest snapshot that all servers have; -1: none.
+/// Version of the newest snapshot that all servers have; -1: none.
 std::int64_t ParameterClient::newest_common() const {
   for (const std::int64_t version : servers_.front().state().snapshots) {
     const bool is_common =
@@ -223,7 +222,7 @@ std::int64_t ParameterClient::connect() {
   return values_.step;
 }
 
-/// Until all servers' values are of one version.
+/// Pulls until the values of all servers have one version.
 void ParameterClient::pull_newest() {
   while (self_.policy.is_sync()) {
     const auto [oldest, newest] =
@@ -242,7 +241,7 @@ void ParameterClient::pull_newest() {
   }
 }
 
-/// What is to be pushed, to the servers that are of this version; -1: to all.
+/// Pushes to the servers whose values have this version; -1: to all.
 void ParameterClient::push(std::int64_t version) {
   for (Server& server : servers_) {
     if (version < 0 || server.version() == version) {
@@ -288,7 +287,7 @@ bool ParameterClient::is_first() {
   try {
     ask_all(FrameType::pull);
   } catch (const ServerLost& lost) {
-    notice_(lost.what()); // As it was when last heard of.
+    notice_(lost.what()); // The state of the server when it was last heard of.
   }
   return servers_.front().state().first_worker == self_.worker;
 }

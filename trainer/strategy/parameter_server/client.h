@@ -49,18 +49,17 @@ class ParameterClient {
   /// is gone.
   std::optional<std::int64_t> next(const Request& report);
 
-  /// Meets all servers and gives them the values in parameters(), unless they have some; then
-  /// parameters() holds the servers' values. The step to begin with. Throws PeerError naming the
-  /// servers that cannot be reached, ClusterError when one refuses this worker.
+  /// Connects to all servers and sends them parameters(), unless they have values already, which
+  /// parameters() then holds. Returns the step to begin with. Throws PeerError naming the servers
+  /// that cannot be reached, ClusterError if one refuses this worker.
   std::int64_t connect();
 
-  /// Whether some server does not share memory with this worker.
+  /// Whether any server is without shared memory with this worker.
   bool sends_gradients() const;
-  /// The first `count` of gradients() will not change before step(): they are on their way, while
-  /// the rest is computed.
+  /// The first `count` of gradients() are final: they are sent while the rest is computed.
   void final(std::size_t count);
 
-  /// What parameters() holds.
+  /// Describes the values in parameters().
   struct Values {
     std::int64_t step = 0; ///< To go on with; sync: the values' version, an earlier one than was
                            ///< pushed where the servers restarted.
@@ -78,10 +77,10 @@ class ParameterClient {
   /// by the newest values, which parameters() then holds.
   bool is_first();
 
-  /// Of the values: more, once the servers have restarted.
+  /// Generation of the values; it grows with each restart of the servers.
   std::int64_t generation() const { return generation_; }
 
-  /// Done with training.
+  /// Says goodbye to the servers: this worker has finished.
   void goodbye();
 
   double seconds_waiting() const { return seconds_waiting_; }
@@ -106,16 +105,16 @@ class ParameterClient {
   Buffer own_;
   std::span<float> parameters_;
   std::span<float> gradients_;
-  std::vector<std::uint16_t> halves_; ///< Gradients on their way, where that is in 16 bits.
+  std::vector<std::uint16_t> halves_; ///< Outgoing gradients in 16 bits.
   double seconds_waiting_ = 0;
   Values values_;
 
   std::mutex mutex_; ///< Guards the servers, which alive_ uses while this rank computes or waits.
   std::list<Server> servers_;
-  std::list<Server> chief_;         ///< None, or one.
-  const Server* dialled_ = nullptr; ///< Not to be touched but by the one that dials it.
+  std::list<Server> chief_;         ///< Empty, or one.
+  const Server* dialled_ = nullptr; ///< Only the thread that dials it may touch it.
   Request last_push_;
-  std::int64_t generation_ = 0;    ///< 0: none begun yet.
+  std::int64_t generation_ = 0;    ///< 0: none has begun.
   std::optional<Heartbeat> alive_; ///< Last: it uses the others.
 };
 

@@ -17,8 +17,8 @@ namespace trainer {
 struct CoordinatorProgress {
   std::int64_t done = 0;     ///< Batches.
   std::int64_t batches = 0;  ///< Of the run.
-  std::uint64_t samples = 0; ///< Of an epoch.
-  Score totals;              ///< Of this coordinator's time.
+  std::uint64_t samples = 0; ///< In an epoch.
+  Score totals;              ///< Since this coordinator started.
   double input_seconds = 0;  ///< Of all workers.
   double waiting_seconds = 0;
 };
@@ -27,8 +27,7 @@ class Coordinator final : public WorkerService {
  public:
   using OnProgress = std::function<void(const CoordinatorProgress&)>;
 
-  /// What each worker must say too, once the first has said how many samples there are; of which,
-  /// it is believed.
+  /// The settings that each worker must have; the number of samples is taken from the first worker.
   using Expected = std::function<WorkerHello(std::uint64_t samples)>;
 
   /// Listens; port 0: any free one. Throws ClusterError when the address cannot be had.
@@ -47,7 +46,7 @@ class Coordinator final : public WorkerService {
 
   Expected expected_;
   OnProgress on_progress_;
-  std::optional<WorkLedger> ledger_; ///< None until the first worker has come.
+  std::optional<WorkLedger> ledger_; ///< Empty until the first worker connects.
   CoordinatorProgress progress_;
 };
 

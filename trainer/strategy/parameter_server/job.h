@@ -1,4 +1,4 @@
-// A job with parameter servers as one of its tasks sees it, from its environment and its flags.
+// A job with parameter servers, as one of its tasks reads it from environment and flags.
 #pragma once
 
 #include <functional>

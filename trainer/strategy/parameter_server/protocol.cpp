@@ -11,17 +11,17 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_floats_a_parameter = 4; ///< It, its gradient and two moments.
+constexpr std::size_t k_floats_a_parameter = 4; ///< The parameter, its gradient and two moments.
 constexpr std::int64_t k_most_tasks = std::numeric_limits<std::uint16_t>::max();
 
-/// A model that this machine could hold: no memory is taken for a larger one.
+/// Floats of the largest model that this machine can hold; no memory is allocated for a larger one.
 std::size_t most_floats() {
   const auto pages = static_cast<std::size_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) /
          (k_floats_a_parameter * sizeof(float));
 }
 
-/// Whole pages.
+/// Rounded up to whole pages.
 std::size_t bytes_of_arena(std::size_t floats) {
   return (floats * sizeof(float) + k_shared_page - 1) / k_shared_page * k_shared_page;
 }
@@ -45,7 +45,7 @@ void check(const WorkerHello& hello) {
   require(is_one_of(policy.backup_workers, hello.workers) && policy.snapshot_every >= 0, "policy");
   require(settings.wire >= 0 && settings.wire <= static_cast<std::int64_t>(WireType::fp16),
           "type of gradients");
-  // What difference() has words for.
+  // The fields that difference() names.
   const auto schedule = settings.learning_rate.schedule;
   require(schedule >= LearningRate::Schedule::constant &&
               schedule <= LearningRate::Schedule::cosine,

@@ -1,6 +1,6 @@
-// What a worker says to a parameter server and to the coordinator, and they to it: frames
-// (job/frames.h) in the byte order of their machines, which is one. A worker has one request under
-// way at a time; it is answered with the server's state.
+// The messages between workers, parameter servers and the coordinator: frames (job/frames.h) in the
+// byte order of the machines, which must be the same. A worker has one request pending at a time;
+// the answer is the state of the server.
 #pragma once
 
 #include <array>
@@ -22,12 +22,12 @@ enum class FrameType : std::uint32_t {
   refused,   ///< Server: not accepted, and why.
   heartbeat, ///< Either: alive.
   goodbye,   ///< Worker: done with training.
-  gradients, ///< Worker: the next of those of its step, unless it shares memory.
+  gradients, ///< Worker: the next part of a step's gradients, unless it shares memory.
   // A worker's Request each:
   ask_state,
-  begin,      ///< Begin its generation from the snapshot of `step`, or, where that is -1, from the
+  begin,      ///< Begin a generation from the snapshot of `step`, or, if that is -1, from the
               ///< values that follow. Not answered.
-  push,       ///< The gradients of `step` are whole. Answered by `parameters`.
+  push,       ///< The gradients of `step` are complete. Answered by `parameters`.
   pull,       ///< Asks for `parameters` of version `step` or later.
   next_batch, ///< To the coordinator: a batch is done; which is next?
   // A ServerState each:
@@ -57,19 +57,19 @@ struct PsPolicy {
   bool is_sync() const { return sync != 0; }
 };
 
-/// Goes as it is.
+/// Sent as it is in memory.
 struct WorkerHello {
   std::int64_t worker = 0;
   std::int64_t workers = 1;
-  std::int64_t server = 0; ///< To which it goes,
+  std::int64_t server = 0; ///< Number of the receiving server,
   std::int64_t servers = 1;
   std::uint64_t arena = 0; ///< Floats of the whole model.
   PsPolicy policy = {};
-  RunSettings settings = {};      ///< Their learning rate's update is one of the servers'.
+  RunSettings settings = {};      ///< A learning-rate update is an update of the servers.
   SharedFile::Ticket memory = {}; ///< Of SharedArenas; fd -1: none.
 
   WireType gradients() const { return static_cast<WireType>(settings.wire); }
-  /// That this server is to hold: as rank `server` of `servers` owns them.
+  /// The ranges that this server holds: those that rank `server` of `servers` owns.
   std::vector<ArenaRange> ranges() const {
     return Shards(arena, 0, static_cast<int>(server), static_cast<int>(servers)).own();
   }
@@ -77,11 +77,11 @@ struct WorkerHello {
 static_assert(offsetof(WorkerHello, memory) == 74 * sizeof(std::int64_t),
               "it has no unset bytes between");
 
-/// Goes as it is.
+/// Sent as it is in memory.
 struct Request {
-  std::int64_t number = 0;     ///< Its answer has it too.
-  std::int64_t generation = 0; ///< That the worker is in. What is pushed and pulled in an older one
-                               ///< than the server's is dropped.
+  std::int64_t number = 0;     ///< Repeated in the answer.
+  std::int64_t generation = 0; ///< Of the worker. Requests of an older generation than that of the
+                               ///< server are dropped.
   std::int64_t step = 0;       ///< Of next_batch: the version of its values.
   std::int64_t version = 0;    ///< Of a push: that of the server's values which it has,
   double weight = 0;           ///< its samples,
@@ -95,21 +95,21 @@ static_assert(sizeof(Request) == 88);
 
 inline constexpr std::size_t k_snapshots_kept = 2;
 
-/// Goes as it is; the coordinator's is no more than request and batch.
+/// Sent as it is in memory; the coordinator sets only request and batch.
 ///
 /// Servers go on together: whenever one of them has lost its values, all begin another generation,
 /// at the newest snapshot that all have (at the first values, where the job is new). A server that
 /// begins one sends all its workers its state.
 struct ServerState {
-  std::int64_t request = -1; ///< That it answers; -1: none.
+  std::int64_t request = -1; ///< The request answered; -1: none.
   std::int64_t version = 0;
-  std::int64_t generation = 0; ///< 0: it has no values.
-  std::int64_t has_moved = 0;  ///< There were updates in this generation.
+  std::int64_t generation = 0; ///< 0: the server has no values.
+  std::int64_t has_moved = 0;  ///< Nonzero if there were updates in this generation.
   std::int64_t shares_memory = 0;
   std::array<std::int64_t, k_snapshots_kept> snapshots = {-1, -1}; ///< Newest first; -1: none.
   Score totals = {};              ///< Of all workers' pushes in this generation.
-  std::int64_t first_worker = -1; ///< Of those that are there or done.
-  std::int64_t batch = -1;        ///< The next one's number; -1: nothing is left to do.
+  std::int64_t first_worker = -1; ///< Lowest worker that is connected or done.
+  std::int64_t batch = -1;        ///< Number of the next batch; -1: nothing is left.
 };
 static_assert(sizeof(ServerState) == 96);
 
@@ -132,13 +132,13 @@ class SharedArenas {
   std::span<float> parameters_;
 };
 
-/// Throws LinkError where a worker's hello says what cannot be.
+/// Throws LinkError if a hello has impossible values.
 void check(const WorkerHello& hello);
 
 /// The first thing that two workers' jobs differ in, "--seed is 1 and 2"; empty: they are alike.
 std::string difference(const WorkerHello& a, const WorkerHello& b);
 
-/// What a snapshot must agree with.
+/// What must equal that of a snapshot.
 std::string job_text(const WorkerHello& hello);
 
 inline constexpr std::size_t k_longest_text = std::size_t{1} << 20; ///< Of refused.

@@ -5,14 +5,14 @@
 namespace trainer {
 namespace {
 
-/// What is worth a frame to each server; all that the network takes goes bucket by bucket.
+/// Buckets large enough for a frame to each server; over a network, gradients go bucket by bucket.
 Shards pieces(const ParameterClient& client, const Device& device, const Buckets& buckets) {
   constexpr std::size_t k_most_pieces = 16;
   const std::size_t floats = client.gradients().size();
   const std::size_t size =
       std::max(bucket_floats(buckets, floats) * client.servers(), floats / k_most_pieces);
   const bool goes_in_pieces = device.is_host() && client.sends_gradients();
-  return {floats, size * sizeof(float), 0, goes_in_pieces ? 2 : 1}; // Of one rank: one piece.
+  return {floats, size * sizeof(float), 0, goes_in_pieces ? 2 : 1}; // One rank: one piece.
 }
 
 } // namespace
@@ -26,7 +26,7 @@ Served::Served(ParameterClient& client, Replica& replica, const Buckets& buckets
 }
 
 void Served::start(std::size_t bucket) {
-  if (bucket + 1 < buckets_.size()) { // The last one goes with the push.
+  if (bucket + 1 < buckets_.size()) { // The last bucket goes with the push.
     client_.final(buckets_[bucket].last);
   }
 }

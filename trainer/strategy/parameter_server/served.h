@@ -37,7 +37,7 @@ class Served final : public Exchange {
   Replica& replica_;
   Replicated owner_;
   std::vector<ArenaRange> buckets_;
-  Buffer squares_; ///< Their sum over the gradients, in float64.
+  Buffer squares_; ///< Sum of squares of the gradients, in float64.
   std::size_t rows_ = 0;
 };
 

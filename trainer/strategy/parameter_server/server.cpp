@@ -49,7 +49,7 @@ void ParameterServer::serve(Session& session, FrameType type) {
     session.send_state(state());
     break;
   case FrameType::begin:
-    if (session.request().generation > generation_) { // Else another worker was first.
+    if (session.request().generation > generation_) { // Otherwise another worker was first.
       restart(session);
     }
     break;
@@ -57,7 +57,7 @@ void ParameterServer::serve(Session& session, FrameType type) {
     is_current(session) ? take_push(session) : session.drop_push();
     break;
   case FrameType::pull:
-    if (!is_current(session)) { // It has yet to hear of the restart.
+    if (!is_current(session)) { // The worker does not know of the restart yet.
       session.waits_for.reset();
     }
     break;
@@ -98,7 +98,7 @@ void ParameterServer::take_push(Session& session) {
                                                            : wire_size(agreed_->gradients()));
 }
 
-/// Begins another generation, from a snapshot or the worker's values.
+/// Begins a new generation, from a snapshot or from the values of the worker.
 void ParameterServer::restart(Session& session) {
   const Request& request = session.request();
   const auto parameters = std::as_writable_bytes(store_->parameters());
@@ -159,7 +159,7 @@ void ParameterServer::advance() {
   }
 }
 
-/// Until all workers of the job are there.
+/// Waits for the workers of the job, and begins when all have come or the time is up.
 void ParameterServer::gather() {
   const bool is_late = Clock::now() >= gather_until_;
   if (workers() == 0 || !missing_workers().empty()) {
@@ -179,7 +179,7 @@ void ParameterServer::gather() {
                   store_->parameters().size()));
 }
 
-/// Of which an update is to be made now; none: there are not enough.
+/// The pushes that make the next update; empty: there are not enough yet.
 std::vector<Session*> ParameterServer::next_pushes() {
   std::vector<Session*> pushes;
   int members = 0;
@@ -195,10 +195,10 @@ std::vector<Session*> ParameterServer::next_pushes() {
       continue;
     }
     ++members;
-    // One that waits for later values, which it saw at another server, adds nothing to these.
+    // A worker that waits for later values, seen at another server, does not contribute to these.
     able += session.waits_for && *session.waits_for > version() ? 0 : 1;
     if (session.push() && session.push()->step < version()) {
-      ++late_; // A backup worker's.
+      ++late_; // The push of a backup worker.
       session.drop_push();
       session.waits_for = version();
     } else if (session.push() && session.push()->step == version()) {

@@ -61,7 +61,7 @@ class ParameterServer final : public WorkerService {
   void report();
 
   Device& device_;
-  std::string snapshot_folder_; ///< This server's own; empty: no snapshots.
+  std::string snapshot_folder_; ///< Folder of this server; empty: no snapshots.
   std::optional<ShardStore> store_;
   std::vector<std::int64_t> snapshots_; ///< Newest first.
   std::int64_t generation_ = 0;         ///< 0: there are no values.
@@ -74,13 +74,13 @@ class ParameterServer final : public WorkerService {
   std::int64_t late_ = 0;
   std::int64_t stale_most_ = 0;
 
-  /// What has gone on until now.
+  /// Traffic so far.
   struct Figures {
     Deadline at = Clock::now();
     std::int64_t version = 0;
-    double in = 0;     ///< Bytes of gradients that came,
-    double out = 0;    ///< of values that went,
-    double shared = 0; ///< and of both through shared memory.
+    double in = 0;     ///< Bytes of gradients received,
+    double out = 0;    ///< of values sent,
+    double shared = 0; ///< and of both in shared memory.
   };
   Figures now_;
   Figures reported_;

@@ -36,7 +36,7 @@ void ParameterClient::Server::guarded(const Act& act) {
   } catch (const LinkError& error) {
     channel_.reset();
     why_ = error.what();
-    if (refused_.empty()) { // Else it has closed the connection after it said why.
+    if (refused_.empty()) { // Otherwise it closed the connection after saying why.
       throw ServerLost(
           fmt::format("worker {} lost {} at step {}: {}; {}", hello_.worker, name(), version(),
                       why_, is_chief() ? "a job ends with its coordinator" : "waiting for it"));
@@ -96,7 +96,7 @@ void ParameterClient::Server::ask(FrameType type, Request request) {
   sent_ = 0;
   request.number = ++request_;
   if (is_chief()) {
-    values_.version = request.step; // The worker has them of others.
+    values_.version = request.step; // The worker has the values of other servers.
   } else {
     request.generation = values_.generation;
   }
@@ -121,8 +121,8 @@ void ParameterClient::Server::begin(std::int64_t generation, std::int64_t versio
   guarded([&] { channel_->send(FrameType::begin, bytes_of(request), std::move(values)); });
 }
 
-/// Those of the arena's first `count` that have not gone; in shared memory, rounds what the server
-/// will read there.
+/// Sends the gradients among the first `count` of the arena that were not sent yet; in shared
+/// memory, rounds those that the server will read there.
 void ParameterClient::Server::send_gradients(std::size_t count) {
   const WireType wire = hello_.gradients();
   WriteParts parts;
@@ -162,7 +162,7 @@ void ParameterClient::Server::send_final(std::size_t count) {
       });
     }
   } catch (const ServerLost&) {
-    return; // As push() says.
+    return; // push() reports the loss.
   }
 }
 
@@ -184,7 +184,7 @@ void ParameterClient::Server::send_heartbeat() noexcept {
       channel_->has_unsent() ? channel_->flush() : channel_->send(FrameType::heartbeat);
     }
   } catch (...) {
-    return; // Whoever needs the connection next finds out.
+    return; // The next use of the connection reports it.
   }
 }
 
@@ -223,7 +223,7 @@ void ParameterClient::Server::handle(const FrameHeader& header) {
     return;
   }
   state_ = coming_;
-  if (state_.request == request_) { // Else it was asked for before the servers restarted.
+  if (state_.request == request_) { // Otherwise the request predates a restart of the servers.
     answered_ = true;
     if (type == FrameType::parameters) {
       values_ = state_;

@@ -1,5 +1,4 @@
-// A worker's connection to one parameter server, or to the chief: what has been asked of it and
-// what it answered.
+// A worker's connection to one parameter server, or to the chief: the last request and its answer.
 #pragma once
 
 #include <optional>
@@ -14,26 +13,26 @@
 
 namespace trainer {
 
-/// A server's connection is gone, or the servers have restarted: what was asked will not be
-/// answered. The line names server and cause.
+/// The connection is lost, or the servers have restarted: pending requests will not be answered.
+/// The message names server and cause.
 struct ServerLost : PeerError {
   using PeerError::PeerError;
 };
 
 class ParameterClient::Server final : public FrameHandler {
  public:
-  /// `hello` goes to it; the client's are token, arenas and patience.
+  /// Sends `hello`; token, arenas and timeouts are those of the client.
   Server(ParameterClient& client, LinkPurpose purpose, std::string address,
          const WorkerHello& hello);
 
   std::string name() const; ///< "ps 1 (host:port)"
   bool is_open() const noexcept { return channel_.has_value(); }
-  const ServerState& state() const noexcept { return state_; } ///< As it was heard last.
-  /// Of the values that this worker has of it.
+  const ServerState& state() const noexcept { return state_; } ///< As last received.
+  /// Version of the values that this worker has from it.
   std::int64_t version() const noexcept { return values_.version; }
-  /// Of all workers' pushes, those before it came back counted as far as this worker heard of them.
+  /// Totals of all pushes; those before a restart as far as this worker received them.
   Score totals() const noexcept;
-  /// It is another process than the one that had the values that this worker saw last.
+  /// Whether the server has restarted since this worker received its values.
   bool has_lost_values() const noexcept {
     return state_.generation == 0 ||
            (state_.generation == values_.generation && state_.version < values_.version);
@@ -48,16 +47,16 @@ class ParameterClient::Server final : public FrameHandler {
   /// From its snapshot of `version`; -1: from the values that this worker has. Where it has begun
   /// that generation, it goes on in it.
   void begin(std::int64_t generation, std::int64_t version);
-  /// The first `count` gradients of the arena are final: those that have not gone go now. Where
-  /// the server is lost, push() says so.
+  /// The first `count` gradients of the arena are final: sends those that were not sent yet. If the
+  /// server is lost, push() reports it.
   void send_final(std::size_t count);
-  void push(Request request); ///< The rest goes with it.
+  void push(Request request); ///< Sends the remaining gradients too.
   void goodbye();
   void send_heartbeat() noexcept;
 
   bool has_answered() const noexcept { return answered_; }
   pollfd to_poll() const { return is_open() ? channel_->to_poll() : pollfd{-1, 0, 0}; }
-  /// Reads and writes what can be. Throws ServerLost, ClusterError when the server gives up.
+  /// Reads and writes without blocking. Throws ServerLost; ClusterError if the server gives up.
   void advance(short ready);
 
   ReadParts body_of(const FrameHeader& header) override;
@@ -79,14 +78,14 @@ class ParameterClient::Server final : public FrameHandler {
 
   std::optional<Channel> channel_;
   ServerState state_;
-  ServerState values_;  ///< With which they came.
-  Score totals_before_; ///< Of the generations before this one.
+  ServerState values_;  ///< The state that came with the values.
+  Score totals_before_; ///< Totals of earlier generations.
   bool answered_ = true;
-  std::int64_t request_ = 0; ///< The last one.
+  std::int64_t request_ = 0; ///< Number of the last request.
   ServerState coming_;
   std::string text_;
   std::string refused_;
-  std::size_t sent_ = 0; ///< Of the arena's gradients, before the next push.
+  std::size_t sent_ = 0; ///< Gradients sent for the next push.
   std::string why_ = "there is no connection";
 };
 

@@ -31,7 +31,7 @@ void WorkerService::run() {
     }
     throw;
   }
-  // The last values and refusals go out before the connections close.
+  // Send the last values and refusals before the connections close.
   for (Session& session : sessions_) {
     guarded(session, [&] { session.channel.flush(); });
   }
@@ -42,7 +42,7 @@ void WorkerService::stop() noexcept {
   eventfd_write(wake_.get(), 1);
 }
 
-/// Waits for what comes, a heartbeat's time at most, and hands it on.
+/// Waits for input, for a heartbeat interval at most, and dispatches it.
 void WorkerService::receive() {
   std::vector<pollfd> polled = acceptor_.to_poll();
   const std::size_t newcomers = polled.size();
@@ -59,7 +59,7 @@ void WorkerService::receive() {
       guarded(session, [&] { session.channel.advance(events, job_.peer_timeout); });
     }
   }
-  if (newcomers > 1 || polled.front().revents != 0) { // Someone shakes hands, or comes.
+  if (newcomers > 1 || polled.front().revents != 0) { // A handshake or a new connection.
     let_in();
   }
 }
@@ -74,7 +74,7 @@ void WorkerService::let_in() {
 
 void WorkerService::handle(Session& session, FrameType type) {
   switch (type) {
-  case FrameType::heartbeat: // It says no more than that it came.
+  case FrameType::heartbeat: // Its arrival is all that counts.
     return;
   case FrameType::goodbye:
     done_.insert(session.worker());
@@ -113,7 +113,7 @@ void WorkerService::accept(Session& session) {
   }
 }
 
-/// Tells the workers now and then that this task lives.
+/// Sends heartbeats to the workers.
 void WorkerService::send_heartbeats() {
   if (active_workers() == 0 && !is_finished() && Clock::now() >= alone_until_) {
     throw PeerError(last_lost_.empty()

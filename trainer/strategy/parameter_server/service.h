@@ -33,7 +33,7 @@ class WorkerService {
   /// DataError.
   void run();
 
-  /// From another thread: run() returns.
+  /// Makes run() return; to be called from another thread.
   void stop() noexcept;
 
  protected:
@@ -42,16 +42,16 @@ class WorkerService {
                 Notice notice);
 
   virtual bool is_finished() const = 0;
-  /// The first worker has come. Why it is turned away; empty: it is not.
+  /// Checks the first worker. Returns why it is refused; empty: accepted.
   virtual std::string begin(const WorkerHello& hello) = 0;
   /// A request of a worker, or its hello, which was accepted.
   virtual void serve(Session& session, FrameType type) = 0;
-  /// A worker is lost; what that leaves.
+  /// Called when a worker is lost. Returns what happens to its work, for the log.
   virtual std::string lose(int worker) = 0;
-  /// Now and then, and when something has come or a worker has left.
+  /// Called after input, when a worker leaves, and periodically.
   virtual void advance() {}
 
-  /// Where it throws LinkError, the worker is lost.
+  /// If it throws LinkError, the worker is lost.
   template <typename Act>
   void guarded(Session& session, const Act& act) {
     try {

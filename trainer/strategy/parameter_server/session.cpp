@@ -59,7 +59,7 @@ void Session::send_parameters(ServerState state, std::span<const float> values) 
   if (channel.has_unsent()) {
     throw LinkError("it asks for values faster than it reads them");
   }
-  // They may change before all is sent.
+  // Copied: the values may change before all is sent.
   std::copy_n(values.data(), outgoing_.size(), outgoing_.data());
   channel.send(FrameType::parameters, bytes_of(state), {std::as_bytes(std::span(outgoing_))});
 }
@@ -125,7 +125,7 @@ void Session::handle(const FrameHeader& header) {
     waits_since_ = request_.number;
     break;
   case FrameType::pull:
-    drop_push(); // It has given up waiting for the values that follow.
+    drop_push(); // The worker no longer waits for the values that follow.
     received_ = 0;
     waits_for = request_.step;
     waits_since_ = request_.number;

@@ -15,7 +15,7 @@ namespace trainer {
 
 class Session final : public FrameHandler {
  public:
-  /// What its task does with a frame that has come. May throw LinkError to end the connection.
+  /// Handles a frame. May throw LinkError to end the connection.
   using Serve = std::function<void(Session&, FrameType)>;
 
   Session(Introduction introduction, Fd link, Serve serve)
@@ -31,8 +31,10 @@ class Session final : public FrameHandler {
   const WorkerHello& hello() const noexcept { return hello_; }
   bool shares_memory() const noexcept { return static_cast<bool>(arenas_); }
 
-  const Request& request() const noexcept { return request_; }           ///< The last one.
-  std::span<const std::byte> values() const noexcept { return values_; } ///< Of its begin.
+  const Request& request() const noexcept { return request_; } ///< The last request.
+  std::span<const std::byte> values() const noexcept {
+    return values_;
+  } ///< The values sent with `begin`.
 
   /// The whole push that waits to become part of an update.
   const std::optional<Request>& push() const noexcept { return push_; }
@@ -47,7 +49,7 @@ class Session final : public FrameHandler {
   void handle(const FrameHeader& header) override;
 
   Channel channel;
-  bool over = false;                     ///< To be removed.
+  bool over = false;                     ///< The session is to be removed.
   bool member = false;                   ///< Updates wait for its pushes.
   std::optional<std::int64_t> waits_for; ///< Values of this version or later, asked for.
   std::int64_t clock = 0;                ///< Steps that it has pushed (asynchronous jobs).
@@ -59,15 +61,15 @@ class Session final : public FrameHandler {
   Serve serve_;
   WorkerHello hello_;
   bool is_accepted_ = false;
-  std::vector<ArenaRange> ranges_; ///< Of its arena, what this server holds,
-  std::size_t held_ = 0;           ///< and floats of these.
+  std::vector<ArenaRange> ranges_; ///< Ranges of its arena that this server holds,
+  std::size_t held_ = 0;           ///< and their number of floats.
   Request request_;
-  std::int64_t waits_since_ = 0; ///< The request for values.
+  std::int64_t waits_since_ = 0; ///< Number of the request for values.
   std::vector<std::byte> values_;
   std::size_t received_ = 0;          ///< Gradients of the next push over TCP,
   std::vector<float> gradients_;      ///< range after range,
-  std::vector<std::uint16_t> halves_; ///< as it arrives where it is of 16 bits.
-  std::vector<float> outgoing_;       ///< Values on their way.
+  std::vector<std::uint16_t> halves_; ///< as received in 16 bits.
+  std::vector<float> outgoing_;       ///< Outgoing values.
   std::optional<Request> push_;
   SharedArenas arenas_;
 };

@@ -28,7 +28,7 @@ void ShardStore::apply(std::span<const Contribution> contributions) {
   optimizer_.set_learning_rate(
       learning_rate_.at(static_cast<double>(version()) * learning_rate_.update));
   optimizer_.begin_step();
-  std::size_t start = 0; // In this server's arena.
+  std::size_t start = 0; // Offset in the arena of this server.
   for (std::size_t r = 0; r < ranges_.size(); ++r) {
     for (std::size_t first = 0; first < ranges_[r].size(); first += k_block) {
       const std::size_t size = std::min(k_block, ranges_[r].size() - first);

@@ -22,7 +22,7 @@ namespace trainer {
 
 /// One worker's share of a step.
 struct Contribution {
-  std::vector<const float*> gradients; ///< One a range, in order.
+  std::vector<const float*> gradients; ///< One for each range, in order.
   double weight = 1;                   ///< Samples.
   double factor = 1;                   ///< Of the gradients.
 };
@@ -32,9 +32,9 @@ class ShardStore {
   ShardStore(std::vector<ArenaRange> ranges, const LearningRate& learning_rate, Device& device);
 
   const std::vector<ArenaRange>& ranges() const { return ranges_; }
-  std::span<float> parameters() const { return parameters_.span(); } ///< Of all ranges.
+  std::span<float> parameters() const { return parameters_.span(); } ///< Those of all ranges.
 
-  /// How many updates the values have seen.
+  /// Number of updates applied to the values.
   std::int64_t version() const { return optimizer_.step(); }
 
   void apply(std::span<const Contribution> contributions);
@@ -46,8 +46,8 @@ class ShardStore {
   /// The versions of the snapshots there that are whole, newest first.
   static std::vector<std::int64_t> snapshots(const std::string& folder);
 
-  /// Loads one, and removes those of later versions: of steps that are to be done again. Throws
-  /// DataError when it holds something else, or is not there.
+  /// Loads a snapshot and removes later ones, whose steps will be repeated. Throws DataError if it
+  /// is missing or belongs to something else.
   void load(const std::string& folder, const std::string& holds, std::int64_t version);
 
  private:

@@ -21,8 +21,8 @@ constexpr int k_server_windows = 5;
 constexpr std::int64_t k_benchmark_steps = 5000;
 constexpr std::size_t k_benchmark_samples = 60'000;
 
-/// A job's log from running totals over all its workers, as the servers send them along or the
-/// chief adds them up.
+/// Writes the log of a job from running totals over all workers, which the servers send with the
+/// values, or which the chief sums.
 class Journal {
  public:
   /// `epochs_a_step`: of all workers together; `scored`: of a sample, a text's masked tokens.
@@ -66,7 +66,8 @@ void warn_without_token(const PsTask& task) {
 void serve(const PsJob& job) {
   const PsTask& task = job.task;
   const std::string& address = task.servers[static_cast<std::size_t>(task.index)];
-  const std::unique_ptr<Device> device = make_device("cpu"); // Whatever the workers have.
+  const std::unique_ptr<Device> device =
+      make_device("cpu"); // The server computes on the CPU, whatever the workers use.
   ParameterServer running(job, TaskAddress::parse(address, fmt::format("ps {}", task.index)),
                           *device, say);
   say(fmt::format("ps {}: listens at {} for {} workers; {}", task.index, address,
@@ -123,7 +124,7 @@ void train(const PsJob& job) {
   const bool first = task.index == 0;
   OutputOptions output = job.outputs;
   if (!task.chief.empty()) {
-    output.csv.clear(); // The chief's to write.
+    output.csv.clear(); // The chief writes it.
   }
   Outputs outputs(output, first);
   const Dataset data = find_dataset(job.data, task.index, static_cast<int>(task.workers.size()));
@@ -149,14 +150,14 @@ void train(const PsJob& job) {
   const bool reports = worker.client().is_first();
   worker.client().goodbye();
   if (reports) {
-    std::optional<Outputs> instead; // Of those before this one, which were lost.
+    std::optional<Outputs> instead; // The log of the workers before this one, which were lost.
     (first ? outputs : instead.emplace(output, true))
         .held_out(worker.evaluate(), last, scored_things(data));
   }
 }
 
 void benchmark(PsJob job) {
-  job.task.chief.clear(); // Its batches are as good as any.
+  job.task.chief.clear(); // A benchmark needs no batches from the chief.
   const PsTask& task = job.task;
   const Dataset data =
       synthetic_for(job.run.model, k_benchmark_samples, static_cast<std::uint64_t>(job.run.seed));
@@ -196,7 +197,8 @@ WorkerHello self_of(const PsJob& job, std::uint64_t samples) {
                    .policy = job.policy};
   self.settings =
       make_run_settings(job.run, static_cast<int>(self.workers), false, {samples, false});
-  self.settings.log_every = self.settings.checkpoint_every = 0; // A task's own.
+  self.settings.log_every = self.settings.checkpoint_every =
+      0; // Not compared: each task has its own.
   if (!job.policy.is_sync()) {
     self.settings.learning_rate.update = static_cast<double>(self.settings.batch_size);
   }

@@ -13,8 +13,8 @@
 
 namespace trainer {
 
-/// What this task says of itself, and what must be alike on all, of so many training samples. The
-/// learning rate is that of workers without servers after as many samples.
+/// The hello of this task, with the settings that must agree on all tasks, for this many training
+/// samples. The learning rate is that of workers without servers after as many samples.
 WorkerHello self_of(const PsJob& job, std::uint64_t samples);
 
 /// This task, where TF_CONFIG has parameter servers. Throws ClusterError for servers without a

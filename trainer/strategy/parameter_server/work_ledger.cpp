@@ -5,12 +5,12 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_given_kept = 1'000'000; ///< More than lie between two snapshots.
+constexpr std::size_t k_given_kept = 1'000'000; ///< More batches than between two snapshots.
 
 }
 
 void WorkLedger::restart(std::int64_t version) {
-  if (next_ == 0) { // This coordinator is new; the job may not be.
+  if (next_ == 0) { // The coordinator may have restarted within a running job.
     next_ = std::min(version * workers_, batches_);
   }
   under_way_.clear();

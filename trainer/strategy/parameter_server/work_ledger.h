@@ -29,7 +29,7 @@ class WorkLedger {
   std::optional<std::int64_t> next(int worker, std::int64_t version, std::int64_t generation,
                                    bool is_done = true);
 
-  /// A worker is gone: what it had is to be done by another.
+  /// A worker is lost: its batch goes to another.
   void lose(int worker);
 
   std::int64_t batches() const { return batches_; }
@@ -42,7 +42,7 @@ class WorkLedger {
   void restart(std::int64_t version);
 
   struct Given {
-    std::int64_t version; ///< Of the values for which it was given out.
+    std::int64_t version; ///< Version of the values for which it was given out.
     std::int64_t batch;
   };
 
@@ -51,9 +51,9 @@ class WorkLedger {
   bool sync_;
   std::int64_t generation_ = 0;
   std::int64_t next_ = 0;
-  std::set<std::int64_t> returned_;       ///< To be given out again; below next_.
+  std::set<std::int64_t> returned_;       ///< Batches to give out again, below next_.
   std::map<int, std::int64_t> under_way_; ///< Worker -> batch.
-  std::deque<Given> given_;               ///< Of a synchronous job, the newest ones.
+  std::deque<Given> given_;               ///< The newest batches of a synchronous job.
 };
 
 } // namespace trainer

@@ -20,8 +20,7 @@ void say(const std::string& text);
 
 class PsWorker {
  public:
-  /// Meets the servers, and the chief before them where there is one. What it is given must outlive
-  /// it.
+  /// Connects to the chief, if there is one, and to the servers. The arguments must outlive it.
   PsWorker(const PsJob& job, const Dataset& data, Device& device);
 
   ParameterClient& client() { return client_; }
@@ -30,20 +29,21 @@ class PsWorker {
   /// on what the chief hands out, who writes the log.
   void train(std::int64_t last, const std::function<void(std::int64_t, const Score&)>& after_step);
 
-  /// The held-out samples' score, by the values that the servers gave last.
+  /// The score of the held-out samples with the last values from the servers.
   Score evaluate();
 
-  /// Spent getting batches, and waiting for what follows from them, since the start.
+  /// Seconds spent on getting batches, and on waiting for the answers to them, since the start.
   double input_seconds() const { return training_->seconds_input(); }
   double waiting_seconds() const { return training_->exchange().seconds_exposed(); }
 
  private:
   const PsJob& job_;
   const Dataset& data_;
-  std::unique_ptr<Communicator> alone_; ///< Peers are the servers' to know.
+  std::unique_ptr<Communicator>
+      alone_; ///< A communicator of one: workers meet only through servers.
   Replica replica_;
   ParameterClient client_;
-  std::optional<TrainingStep> training_; ///< Once it is known who shares memory.
+  std::optional<TrainingStep> training_; ///< Set once it is known which servers share memory.
 };
 
 } // namespace trainer
