@@ -1,14 +1,14 @@
-// Attention, of each head of each row by itself: products of matrices that lie in strips of the
-// tokens' values, and softmax between them. Letters as text_kernels.h has them.
+// Attention, computed for each head of each row: matrix products over strips of the tokens' values,
+// with softmax between them. Letters as in text_kernels.h.
 //
 //   forward   p (T, T) = queries (T, D) · keysᵀ, softmax of each line of p, context = dropped p ·
 //             values: 4·B·T²·H FLOP
-//   backward  dvalues = dropped pᵀ · dcontext, dp = dcontext · valuesᵀ, of each line of dp what it
-//             was before softmax, dqueries = dp · keys, dkeys = dpᵀ · queries: 8·B·T²·H FLOP
+//   backward  dvalues = dropped pᵀ · dcontext, dp = dcontext · valuesᵀ, softmax's gradient of each
+//             line of dp, dqueries = dp · keys, dkeys = dpᵀ · queries: 8·B·T²·H FLOP
 //
-// Probabilities are of float32, whatever activations are. The B·A·T² of them are written and read
-// again: forward 20 bytes each, backward 28, where a product has 2·D FLOP each, so with heads of 64
-// all is about even between memory (4.8 TB/s on an H200) and arithmetic (67 TFLOP/s of fp32).
+// Probabilities are float32 for all activation types. Each of the B·A·T² probabilities moves 20
+// bytes forward and 28 backward, and a product takes 2·D FLOP for each: with heads of 64, memory
+// (4.8 TB/s on an H200) and arithmetic (67 TFLOP/s of fp32) take about the same time.
 #include "trainer/device/cuda/dropped.cuh"
 #include "trainer/device/cuda/flash_attention.h"
 #include "trainer/device/cuda/kernels.h"
@@ -17,7 +17,7 @@
 namespace trainer {
 namespace {
 
-/// A matrix of each head: where that of row b and head a begins, and from line to line.
+/// One matrix for each head: the address of row b's and head a's matrix, and its line stride.
 template <typename Value>
 struct OfHeads {
   Value* first;
@@ -30,20 +30,20 @@ struct OfHeads {
   }
 };
 
-/// In (N, H), or wherever tokens are `stride` apart: a strip of D of a row's tokens.
+/// A strip of D values of a row's tokens, in (N, H) or any array whose tokens are `stride` apart.
 template <typename Value>
 OfHeads<Value> strips(const AttentionShape& s, Value* first, std::size_t stride) {
   return {first, s.length * stride, s.depth, stride};
 }
 
-/// In (B, A, T, T).
+/// Matrices of (B, A, T, T).
 template <typename Value>
 OfHeads<Value> squares(const AttentionShape& s, Value* first) {
   const std::size_t square = s.length * s.length;
   return {first, s.heads * square, square, s.length};
 }
 
-/// As Strided, of probabilities that are dropped: the line of them that this is along, or across.
+/// Strided, with dropout applied to the probabilities; lines run along p's rows, or across them.
 template <bool AlongSteps>
 struct DroppedLines {
   static constexpr bool k_along_steps = AlongSteps;
@@ -60,7 +60,7 @@ struct DroppedLines {
   }
 };
 
-/// A tile to memory, lines `stride` apart.
+/// Writes a tile to memory, lines `stride` apart.
 template <typename Value>
 struct StoreLines {
   Value* c;
@@ -78,7 +78,7 @@ struct StoreLines {
   }
 };
 
-/// Of which a block computes a tile: of row b, head a, and of the tiles of C down and across.
+/// The tile that a block computes: row b, head a, and the tile's place in C.
 struct HeadTile {
   std::size_t row;
   std::size_t head;
@@ -102,7 +102,7 @@ __device__ void compute_tile(const Extent& size, const HeadTile& tile, const A& 
   end(sum, place, size);
 }
 
-/// c = a · b of each head, or of transposes: a's lines are along steps or across, and so are b's.
+/// c = a · b for each head; a and b may each be transposed.
 template <bool AlongA, bool AlongB, typename A, typename B, typename C>
 __global__ void __launch_bounds__(k_product_threads)
     heads_kernel(Extent size, std::size_t heads, OfHeads<const A> a, OfHeads<const B> b,
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(k_product_threads)
                StoreLines<C>{c.at(tile.row, tile.head), c.stride}, room);
 }
 
-/// c = dropped p · b, or of p's transpose.
+/// c = dropped p · b, or dropped pᵀ · b.
 template <bool Along, typename Value>
 __global__ void __launch_bounds__(k_product_threads)
     dropped_heads_kernel(Extent size, AttentionShape s, Dropped dropped, OfHeads<const float> p,
@@ -151,8 +151,8 @@ int put_dropped_heads(const CudaStreamHandle* stream, const AttentionShape& s,
                 Square::k_room, stream, size, s, dropped, squares(s, p), b, c);
 }
 
-/// A warp a line: p = softmax(p · scale) over the row's first tokens, 0 behind them. 8 bytes a
-/// probability, and what lies in the caches once more.
+/// One warp per line: p = softmax(p · scale) over the row's first tokens, 0 after them. 8 bytes per
+/// probability; the second read comes from the caches.
 __global__ void lines_softmax(AttentionShape s, const std::int32_t* lengths, float scale,
                               float* p) {
   const std::size_t lane = threadIdx.x % k_warp_lanes;
@@ -181,7 +181,8 @@ __global__ void lines_softmax(AttentionShape s, const std::int32_t* lengths, flo
   }
 }
 
-/// A warp a line: dp, of what was dropped, becomes that of softmax's input. 12 bytes a probability.
+/// One warp per line: turns dp, the gradient of the dropped probabilities, into the gradient of
+/// softmax's input. 12 bytes per probability.
 __global__ void lines_softmax_backward(AttentionShape s, Dropped dropped, float scale,
                                        const float* p, float* dp) {
   const std::size_t lane = threadIdx.x % k_warp_lanes;
@@ -203,7 +204,7 @@ __global__ void lines_softmax_backward(AttentionShape s, Dropped dropped, float 
   }
 }
 
-/// Of several, in order: the first error, after which nothing more is put.
+/// Launches several kernels in order; stops at the first error and returns it.
 template <typename... Puts>
 int put_all(const Puts&... puts) {
   int error = 0;

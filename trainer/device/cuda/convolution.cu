@@ -1,18 +1,15 @@
-// Convolutions as products of matrices that nobody writes down (implicit GEMM): each value is
-// looked up where it is, in the image or in the pool that it is of. Letters as ConvolutionShape has
-// them; R = 4·N·P pixels that are in pools, four on end, so that a thread's four rows are one
-// pool's.
+// Convolutions as implicit GEMM: the matrices are never stored, each value is read from the image
+// or the pool that it belongs to. Letters as in ConvolutionShape; R = 4·N·P pixels in pools, the
+// four of a pool in a row, so that four rows of a thread are one pool.
 //
-//   forward   (R, O) = pixels (R, 9·C) · weightᵀ (9·C, O), pooled in registers: a pool's sums never
-//             leave them
-//   weight    (O, 9·C) = dyᵀ (O, R) · pixels (R, 9·C), dy being 0 but for the pixel that was
-//   chosen;
-//             R is long and the result small, so R is split, and the parts are added up in order
+//   forward   (R, O) = pixels (R, 9·C) · weightᵀ (9·C, O), pooled in registers
+//   weight    (O, 9·C) = dyᵀ (O, R) · pixels (R, 9·C), where dy is 0 except for the chosen
+//             pixel. R is long and the result small, so R is split; parts are summed in order
 //   input     (N·H·W, C) = dy (N·H·W, 9·O) · weight (9·O, C)
 //
-// Each is 2·R·9·C·O FLOP. Read and written are at least 4·(N·H·W·C + 9·C·O) + 5·N·P·O bytes: of the
-// CNN's second one 72 FLOP a byte, bound by arithmetic (67 TFLOP/s of fp32 on an H200); of its
-// first, one channel, 17, about even with memory.
+// Each takes 2·R·9·C·O FLOP and moves at least 4·(N·H·W·C + 9·C·O) + 5·N·P·O bytes. The CNN's
+// second convolution has 72 FLOP per byte and is bound by arithmetic (67 TFLOP/s of fp32 on an
+// H200); its first, with one channel, has 17, about even with memory.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
 
@@ -21,10 +18,10 @@ namespace {
 
 constexpr std::size_t k_taps = 9;
 constexpr std::uint8_t k_none_chosen = 4;
-constexpr int k_pool = 4; ///< Pixels.
+constexpr int k_pool = 4; ///< Pixels of a pool.
 static_assert(k_own_rows % k_pool == 0, "a thread's rows are whole pools");
 
-/// The pixels (row, tap·C + channel) that a pool's pixel `row` is made of; 0 around the image.
+/// The inputs (row, tap·C + channel) of pixel `row` of a pool; 0 outside the image.
 template <bool AlongSteps>
 struct Pixels {
   static constexpr bool k_along_steps = AlongSteps;
@@ -32,12 +29,12 @@ struct Pixels {
   const float* x;
 
   struct Row {
-    const float* first; ///< Of its image.
+    const float* first; ///< First pixel of its image.
     unsigned at_y;
     unsigned at_x;
   };
   struct Column {
-    unsigned at_y; ///< One more than what it adds: 0 and height + 1 are outside.
+    unsigned at_y; ///< The tap's offset plus one: 0 and height + 1 are outside.
     unsigned at_x;
     unsigned channel;
   };
@@ -84,14 +81,14 @@ struct Pixels {
   }
 };
 
-/// The gradient of pixels before they were pooled.
+/// The gradient of pixels before pooling.
 struct Unpooled {
   const float* dy;
   const std::uint8_t* chosen;
 
-  /// Of pixel `quarter` of the pool that value number i is of.
+  /// The gradient of pixel `quarter` of pool value i.
   __device__ float at(std::size_t i, unsigned quarter) const {
-    const float change = dy[i]; // Loaded beside the other, not behind it.
+    const float change = dy[i]; // Unconditional, so that both loads are in flight at once.
     return chosen[i] == quarter ? change : 0.0F;
   }
 };
@@ -101,7 +98,7 @@ struct UnpooledByOutput : Unpooled { ///< (output, row)
   std::size_t outputs;
 
   struct Row {
-    std::size_t first; ///< Of its pool.
+    std::size_t first; ///< First value of its pool.
     unsigned quarter;
   };
   __device__ Row kept(Step /*of*/, unsigned row) const { return {row / 4 * outputs, row % 4}; }
@@ -115,11 +112,11 @@ struct UnpooledAround : Unpooled { ///< (pixel of the image, tap·O + output)
   ConvolutionShape s;
 
   struct Pixel {
-    std::size_t first_pool; ///< Of its image.
+    std::size_t first_pool; ///< First pool of its image.
     unsigned at_y;
     unsigned at_x;
   };
-  struct Tap { ///< How far on, and one more, the output is that reads a pixel by it.
+  struct Tap { ///< Offset, plus one, of the output that reads a pixel through this tap.
     unsigned at_y;
     unsigned at_x;
     unsigned output;
@@ -160,7 +157,7 @@ struct WeightByChannel { ///< (channel, tap·O + output)
   }
 };
 
-/// What was pooled, and not made 0.
+/// Pools whose maximum is above 0.
 struct Pooled {
   std::size_t outputs;
   const float* dy;
@@ -171,7 +168,7 @@ struct Pooled {
   }
 };
 
-/// A thread's rows are pools, four each. A NaN is kept.
+/// A thread's rows are whole pools, four rows each. Keeps a NaN.
 struct Pool {
   const float* bias;
   float* y;
@@ -205,12 +202,13 @@ struct Pool {
   }
 };
 
-/// Of few channels, a block for each and each part: a lane has an output, a warp every k_warps-th
-/// pool, of which one pixel counts. Of a pool 5 bytes an output are read, and 9 values of x.
+/// For few channels: one block for each channel and part. A lane has one output, a warp every
+/// k_warps-th pool, of which only the chosen pixel counts. Reads 5 bytes per output of a pool, and
+/// 9 values of x.
 __global__ void __launch_bounds__(k_threads)
     weight_of_few_channels(ConvolutionShape s, const float* x, const float* dy,
                            const std::uint8_t* chosen, float* to) {
-  DYNAMIC_SHARED(float, room); // Of each warp, tap and lane.
+  DYNAMIC_SHARED(float, room); // One value for each warp, tap and lane.
   const std::size_t lane = threadIdx.x % k_warp_lanes;
   const unsigned warp = threadIdx.x / k_warp_lanes;
   const std::size_t channel = blockIdx.y;

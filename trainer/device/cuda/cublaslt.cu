@@ -1,7 +1,6 @@
-// cuBLASLt, loaded when a product is first asked for: libcublasLt.so.13, found as any library is,
-// beside the plug-in, or in a Python wheel. It computes by columns, of which a row-major matrix is
-// the transpose: so it is given Cᵀ (n, m) = Bᵀ · Aᵀ, of which the bias, one a row, is ours, one a
-// column.
+// cuBLASLt, loaded at the first product: libcublasLt.so.13 from the loader's path, from beside the
+// plug-in, or from a Python wheel. cuBLASLt is column-major, where a row-major matrix reads as its
+// transpose, so it computes Cᵀ (n, m) = Bᵀ · Aᵀ; its bias per row is our bias per column.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -14,7 +13,7 @@ namespace {
 
 constexpr const char* k_cublas_library = "libcublasLt.so.13";
 
-/// Its functions, by their own names.
+/// The library's functions.
 struct Lt {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtMatmulDescCreate) make_description;
@@ -32,7 +31,7 @@ Lt lt;
 struct Plan {
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t description = nullptr;
-  cublasLtMatrixLayout_t b = nullptr; ///< The first of what it multiplies.
+  cublasLtMatrixLayout_t b = nullptr; ///< Its first operand.
   cublasLtMatrixLayout_t a = nullptr;
   cublasLtMatrixLayout_t c = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
@@ -40,7 +39,8 @@ struct Plan {
   bool accumulate = false;
 };
 
-/// Ours, as the library has it; 0: it has none such, or a slower one than a kernel behind it.
+/// The library's epilogue for ours; 0: it has none, or one slower than a kernel of our own after
+/// it.
 int library_epilogue(const MatmulShape& s) {
   using Epilogue = Matmul::Epilogue;
   switch (s.epilogue) {
@@ -50,7 +50,7 @@ int library_epilogue(const MatmulShape& s) {
     return CUBLASLT_EPILOGUE_BIAS;
   case Epilogue::relu_bias:
     return CUBLASLT_EPILOGUE_RELU_BIAS;
-  case Epilogue::bias_gradient: // Written over, not added to, and of C's type.
+  case Epilogue::bias_gradient: // The library overwrites it, and in C's type.
     return s.accumulate || s.type != DType::f32 ? 0 : CUBLASLT_EPILOGUE_BGRADB;
   case Epilogue::gelu_tanh_bias:
     return s.type == DType::f32 ? 0 : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
@@ -65,7 +65,7 @@ cudaDataType_t library_type(DType type) {
   return type == DType::bf16 ? CUDA_R_16BF : type == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-/// The first error, after which nothing more is tried.
+/// Makes the calls in order; stops at the first error and returns it.
 class Steps {
  public:
   template <typename Function, typename... Arguments>
@@ -85,7 +85,7 @@ int handle_of(int gpu, cublasLtHandle_t* handle) {
   if (const cudaError_t error = cudaSetDevice(gpu); error != cudaSuccess) {
     return error;
   }
-  return lt.create(handle); // A plan's own: there are few, and it costs little.
+  return lt.create(handle); // One for each plan: there are few, and a handle costs little.
 }
 
 int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
@@ -121,7 +121,7 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
       s.epilogue == Matmul::Epilogue::dgelu_tanh) {
     describe(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(s.c_row));
   }
-  // As they lie in memory, by columns: a row-major (r, c) is (c, r), its columns a row apart.
+  // Column-major layouts: a row-major (r, c) is (c, r) with the row stride as leading dimension.
   const auto lay = [&](cublasLtMatrixLayout_t* layout, cudaDataType_t of, std::size_t rows,
                        std::size_t columns, std::size_t row, std::size_t apart) {
     const auto count = static_cast<std::int32_t>(s.batch);
@@ -155,9 +155,9 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   }
   if (found > 0 && best.state == CUBLAS_STATUS_SUCCESS) {
     p->algorithm = best.algo;
-    *made = p; // Kept, as all plans are.
+    *made = p; // Plans live as long as the program.
   }
-  // That it is not supported is said in more than one way.
+  // The library has more than one code for "not supported".
   return steps.error() == CUBLAS_STATUS_ALLOC_FAILED ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
@@ -166,7 +166,7 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& s) {
   if (const cudaError_t error = cudaSetDevice(stream->gpu); error != cudaSuccess) {
     return error;
   }
-  // Of the call, not of the plan: two threads may use a plan at once.
+  // Belongs to the call, not to the plan: two threads may use a plan at once.
   cublasLtMatmulDescOpaque_t description = *p.description;
   Steps steps;
   const auto point = [&](cublasLtMatmulDescAttributes_t what, const void* memory) {
@@ -195,9 +195,9 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& s) {
   return steps.error() == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 
-/// Null: a function is missing.
+/// Null if a function is missing.
 const Blas* load() {
-  std::string why; // Said by nobody: what multiplies instead is.
+  std::string why; // Not reported: the device line names what multiplies instead.
   void* library = open_library(k_cublas_library, why);
   bool is_whole = library != nullptr;
   const auto find = [&](auto& function, const char* name) {

@@ -1,4 +1,4 @@
-// The plug-in's device, over CUDA's runtime.
+// The plug-in's device, on top of CUDA's runtime.
 #include "trainer/device/cuda/cuda_device.h"
 
 #include <algorithm>
@@ -22,12 +22,13 @@ namespace trainer {
 namespace {
 
 constexpr double k_gib = 1 << 30;
-constexpr std::size_t k_parts_for_data = 4;  ///< Of the memory that is free at first, one.
-std::atomic<const CudaHost*> host = nullptr; ///< The trainer that this is the plug-in of.
+/// A data set may take one part in this many of free memory.
+constexpr std::size_t k_parts_for_data = 4;
+std::atomic<const CudaHost*> host = nullptr; ///< The trainer that loaded this plug-in.
 
 [[noreturn]] void fail(const std::string& what) {
   host.load()->error(what.c_str());
-  std::abort(); // It has thrown.
+  std::abort(); // Not reached: the host throws.
 }
 [[noreturn]] void refuse(const std::string& what) {
   host.load()->usage_error(what.c_str());
@@ -36,7 +37,7 @@ std::atomic<const CudaHost*> host = nullptr; ///< The trainer that this is the p
 
 const char* cuda_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
-/// What to do about it; empty: the text has to do.
+/// Advice for an error; empty if CUDA's own text is enough.
 const char* advice(int error) {
   switch (error) {
   case cudaErrorECCUncorrectable:
@@ -58,10 +59,10 @@ void check(int error, std::string_view what) {
   }
 }
 
-/// CUDA's calls are of the thread's own device.
+/// Sets the thread's current device, to which CUDA's calls apply.
 void use(int gpu, std::string_view what) { check(cudaSetDevice(gpu), what); }
 
-/// "13.0" of 13000
+/// 13000 → "13.0"
 std::string cuda_version(int number) {
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
@@ -71,7 +72,7 @@ bool is_launch_blocking() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// Whether it is memory that the host allocated by other means than CUDA.
+/// Whether it is host memory that was not allocated by CUDA.
 bool is_pageable(const void* memory) {
   cudaPointerAttributes attributes{};
   return cudaPointerGetAttributes(&attributes, memory) != cudaSuccess ||
@@ -80,7 +81,7 @@ bool is_pageable(const void* memory) {
 
 constexpr const char* k_some_work = "work on a GPU (--cuda-launch-blocking names the kernel)";
 
-/// Events of a GPU that nobody has any more: a step records several, and makes none.
+/// A pool of a GPU's events, so that a step creates none.
 class EventPool {
  public:
   explicit EventPool(int gpu) : gpu_(gpu) {}
@@ -93,7 +94,7 @@ class EventPool {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  /// Of the thread's device, which is this GPU.
+  /// An event of this GPU, which is the thread's current device.
   cudaEvent_t take(const char* what) {
     {
       const std::lock_guard lock(mutex_);
@@ -139,7 +140,7 @@ class CudaEvent final : public Event {
     return error == cudaSuccess;
   }
   void wait() const override { wait_for(k_some_work); }
-  /// An error is reported as one in `what`.
+  /// `what` names the operation in an error.
   void wait_for(const char* what) const { check(cudaEventSynchronize(event_), what); }
   cudaEvent_t get() const { return event_; }
 
@@ -148,7 +149,7 @@ class CudaEvent final : public Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// While one lives, kernels put on the stream are noted, not carried out.
+/// While one lives, work put on the stream is captured into a graph, not executed.
 class Capture {
  public:
   explicit Capture(const CudaStreamHandle& stream) : stream_(stream) {
@@ -191,7 +192,7 @@ class Capture {
 
 class CudaStream final : public Stream {
  public:
-  /// `allocations`: of the device, counted by it.
+  /// `allocations`: the device's counter.
   CudaStream(int gpu, std::shared_ptr<EventPool> events, std::atomic<std::uint64_t>& allocations)
       : events_(std::move(events)), narrowed_(gpu, allocations), allocations_(allocations) {
     constexpr const char* k_what = "a stream";
@@ -255,9 +256,9 @@ class CudaStream final : public Stream {
     check(cudaMemsetAsync(memory, 0, bytes, handle_.stream), k_what);
   }
 
-  /// The first time as it is, so that all memory is there; the second time noted as a graph.
+  /// The first run is direct, so that all memory gets allocated; the second is captured as a graph.
   void replay(const std::vector<std::uint64_t>& key, const std::function<void()>& put) override {
-    narrowed_.forget(); // What is noted must not rest on what was there before.
+    narrowed_.forget(); // A graph must not depend on copies made before it.
     if (is_blocking_) {
       put();
       return;
@@ -303,7 +304,7 @@ class CudaStream final : public Stream {
   static constexpr std::size_t k_most_graphs = 64;
   static constexpr const char* k_graph = "a graph";
 
-  /// They are of memory that may have been given back.
+  /// Graphs may refer to memory that has been freed.
   void forget() {
     for (const auto& [key, graph] : graphs_) {
       if (graph != nullptr) {
@@ -319,7 +320,7 @@ class CudaStream final : public Stream {
   Narrowed narrowed_;
   const std::atomic<std::uint64_t>& allocations_;
   std::uint64_t seen_allocations_ = 0;
-  /// Null: put here once so far.
+  /// Null: has run once so far.
   std::map<std::vector<std::uint64_t>, cudaGraphExec_t> graphs_;
 };
 
@@ -339,7 +340,7 @@ class Gpu final : public CudaDevice {
     }
     arithmetic_ = fmt::format("cuda {}.{}", about_.major, about_.minor);
     kernels_.name = "cuda";
-    kernels_.arithmetic = arithmetic_.c_str(); // Its code is compiled for it alone.
+    kernels_.arithmetic = arithmetic_.c_str(); // Code is compiled for each architecture.
     kernels_.layers = &layers_;
     kernels_.text = &text_;
     set_flat_kernels(kernels_);
@@ -363,8 +364,8 @@ class Gpu final : public CudaDevice {
                        about_.multiProcessorCount, about_.major, about_.minor);
   }
   PeakFlops peak_flops() const override {
-    // Additions and multiplications that a multiprocessor begins at a time, in float32 and in
-    // tensor cores, of 16 bits: of A100, H100, B200 and the like; others are not known.
+    // Additions and multiplications a multiprocessor starts per cycle, in float32 and in 16 bits in
+    // tensor cores, for A100, H100, B200 and the like; not known for others.
     const bool is_a100 = about_.major == 8 && about_.minor == 0;
     const int lanes = is_a100 ? 64 : about_.major >= 8 && about_.major <= 12 ? 128 : 0;
     const int of_16_bits = is_a100              ? 1024
@@ -402,14 +403,14 @@ class Gpu final : public CudaDevice {
     });
     if (bytes > 0) {
       stream_->clear(memory, bytes);
-      stream_->record()->wait(); // Before another stream uses it.
+      stream_->record()->wait(); // Finished before another stream uses it.
     }
     return buffer;
   }
   Buffer allocate_pinned(std::size_t count, DType dtype) override {
     const std::size_t bytes = count * size_of(dtype);
     void* memory = nullptr;
-    ++allocations_; // Kernels write there, too.
+    ++allocations_; // Kernels write to host memory, too.
     if (bytes > 0) {
       check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
             fmt::format("{} bytes of pinned memory", bytes));
@@ -499,13 +500,13 @@ class Gpu final : public CudaDevice {
   cudaDeviceProp about_{};
   std::size_t memory_ = 0;
   std::size_t room_for_data_ = 0;
-  double hertz_ = 0; ///< Of its multiprocessors, at most; 0: not known.
+  double hertz_ = 0; ///< Highest clock of its multiprocessors; 0: not known.
   std::string arithmetic_;
   Kernels kernels_{};
   LayerKernels layers_{};
   TextKernels text_{};
   std::atomic<std::uint64_t> allocations_{0};
-  std::atomic<std::size_t> allocated_{0}; ///< Bytes.
+  std::atomic<std::size_t> allocated_{0}; ///< Bytes allocated now.
   std::atomic<std::size_t> most_allocated_{0};
   std::shared_ptr<EventPool> events_;
   std::unique_ptr<CudaStream> stream_;
@@ -529,7 +530,7 @@ dtrain_cuda_device(const char* build, const CudaHost* trainer, int index, const 
   host = trainer;
   try {
     throw 0;
-  } catch (int) { // This library's unwinder makes itself ready when something is thrown here first.
+  } catch (int) { // The first throw in this library initialises its unwinder.
   }
   return new Gpu(index, flag);
 }

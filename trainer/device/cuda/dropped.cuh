@@ -1,4 +1,4 @@
-// Dropout within kernels: its words say a bit a value which are kept (text_kernels.h).
+// Dropout within kernels: one keep bit per value, in words (text_kernels.h).
 #pragma once
 
 #include "trainer/device/cuda/launch.h"
@@ -7,7 +7,7 @@
 namespace trainer {
 namespace {
 
-/// What value `i` of a line is multiplied by, whose words begin at `word`.
+/// The factor of value `i` of a line whose words begin at `word`.
 __device__ inline float drop_factor(const Dropped& dropped, std::size_t word, std::size_t i) {
   if (dropped.keep == nullptr) {
     return 1;

@@ -1,13 +1,13 @@
-// Tokens to rows of values, and the gradients of those rows. Letters as text_kernels.h has them; of
-// the bytes that a kernel reads and writes, which are beside it, those of activations are 2 where
-// they are of bf16.
+// Embeddings of tokens, and their gradients. Letters as in text_kernels.h. Beside each kernel are
+// the bytes that it reads and writes for float32; bf16 activations take 2 bytes instead of 4.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
 
 namespace trainer {
 namespace {
 
-/// A block a token: 4 bytes read of words, 4 written; types and positions stay in the caches.
+/// One block per token. Per value 4 bytes read of the word's row and 4 written; types and positions
+/// stay in the caches.
 template <typename Value>
 __global__ void embed_kernel(TextShape s, const std::int32_t* ids, const float* words,
                              const float* type, const float* positions, Value* to) {
@@ -27,8 +27,8 @@ __global__ void embed_kernel(TextShape s, const std::int32_t* ids, const float* 
   }
 }
 
-/// A warp a token: puts its number where it is among all, sorted by words, and those of one word in
-/// their order. N² ids, of N = 8,192 0.3 GB from the first cache: some 10 µs.
+/// One warp per token: a stable sort of token numbers by word, by counting. Reads N² ids; for
+/// N = 8,192 that is 0.3 GB from the L1 cache, about 10 µs.
 __global__ void sort_tokens(std::size_t tokens, const std::int32_t* ids, std::int32_t* sorted) {
   const Share lanes = {threadIdx.x % k_warp_lanes, k_warp_lanes};
   for (std::size_t i = std::size_t{blockIdx.x} * k_warps + threadIdx.x / k_warp_lanes; i < tokens;
@@ -50,8 +50,8 @@ __global__ void sort_tokens(std::size_t tokens, const std::int32_t* ids, std::in
   }
 }
 
-/// Sorted tokens, in chunks that are added up by a block each. Of one word they are a run, whose
-/// parts in several chunks are put together in their order: nothing is added in whatever order.
+/// Sorted tokens in chunks; one block sums each chunk. The tokens of one word are a run, and the
+/// parts of a run in several chunks are added in order, so that the result is deterministic.
 template <typename Value>
 struct Runs {
   std::size_t tokens;
@@ -61,12 +61,12 @@ struct Runs {
   const std::int32_t* sorted;
   const Value* dy;
   float* dwords;
-  float* heads; ///< (chunks, width): the part of a run that began in a chunk before,
-  float* tails; ///< and of one that begins here and goes on in the next.
+  float* heads; ///< (chunks, width): the part of a run that began in an earlier chunk,
+  float* tails; ///< and of one that begins here and continues in the next.
 
-  /// Of sorted token i; -1 behind the last.
+  /// The word of sorted token i; -1 after the last.
   __device__ std::int32_t word(std::size_t i) const { return i < tokens ? ids[sorted[i]] : -1; }
-  /// Whether token i is of the run of the one before.
+  /// Whether token i belongs to the same run as the token before.
   __device__ bool goes_on(std::size_t i) const { return i > 0 && word(i - 1) == word(i); }
 };
 
@@ -77,7 +77,7 @@ __device__ void add(const Pack<float, N>& values, Pack<float, N>& to) {
   }
 }
 
-/// A block a chunk: 4 bytes read a value of dy, and 8 read and written of each word's.
+/// One block per chunk: 4 bytes read per value of dy, and 8 read and written per value of a word.
 template <int N, typename Value>
 __global__ void add_runs(Runs<Value> r) {
   const std::size_t column = (std::size_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
@@ -119,7 +119,7 @@ __global__ void add_runs(Runs<Value> r) {
   }
 }
 
-/// A block a chunk in which a run begins that goes on: 4 bytes read of each of its parts.
+/// One block per chunk in which a continued run begins: 4 bytes read per value of each part.
 template <int N, typename Value>
 __global__ void join_runs(Runs<Value> r) {
   const std::size_t column = (std::size_t{blockIdx.y} * blockDim.x + threadIdx.x) * N;
@@ -152,7 +152,7 @@ __global__ void join_runs(Runs<Value> r) {
   store(sum, to);
 }
 
-/// A thread four values of a position's row: 4 bytes read a value of dy.
+/// One thread per four values of a position's row: 4 bytes read per value of dy.
 template <typename Value>
 __global__ void embed_positions_backward(TextShape s, const Value* dy, float* dpositions) {
   const std::size_t values = s.length * s.width;
@@ -176,7 +176,7 @@ int put_embed(const CudaStreamHandle* stream, const TextShape& s, const std::int
   });
 }
 
-/// Of so many tokens at once at most, which are sorted in the stream's own memory.
+/// The most tokens of one call, which are sorted in the stream's scratch memory.
 constexpr std::size_t k_sorted = std::size_t{1} << 16;
 
 template <typename Value>

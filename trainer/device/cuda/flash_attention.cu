@@ -1,14 +1,14 @@
-// A block has lines of a head, queries or in backward keys, 16 a strip, and goes over the others a
-// tile at a time, the next of which is copied to shared memory meanwhile. Backward is two kernels,
-// one of the queries' gradients and one of the keys' and values', each of which computes the
-// probabilities by itself: 9 products of 2·B·T²·H FLOP for forward and backward where 7 would do,
-// but none is added in whatever order blocks come. Letters as text_kernels.h has them.
+// A block owns lines of one head (queries; in backward also keys) in strips of 16, and walks over
+// the other side tile by tile, copying the next tile to shared memory meanwhile. Backward is two
+// kernels, one for the gradients of queries, one for those of keys and values; both recompute the
+// probabilities: 9 products of 2·B·T²·H FLOP for forward and backward where 7 would do, but no sum
+// depends on the order of blocks. Letters as in text_kernels.h.
 #include "trainer/device/cuda/flash_tiles.cuh"
 
 namespace trainer {
 namespace {
 
-constexpr float k_log2_e = 1.44269504F; ///< Exponentials are powers of two.
+constexpr float k_log2_e = 1.44269504F; ///< exp(x) = 2^(x · log2 e)
 
 template <int Depth>
 using ForwardCut = Cut<Depth, 2, 4, 64, 64>;
@@ -17,8 +17,8 @@ using QueriesCut = Cut<Depth, 1, 4, 32, 32, 3>;
 template <int Depth>
 using KeysCut = Cut<Depth, 1, 4, 32, 32, 3>;
 
-/// `scale`: of the powers of two. `lse` (B, A, T): the logarithm, to base 2, of what a line's
-/// probabilities are divided by.
+/// `scale` applies to exponents of base 2. `lse` (B, A, T): log2 of each line's softmax
+/// denominator.
 template <typename C>
 __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
     flash_forward(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
       for (int j = 0; j < C::k_chunk / 8; ++j) {
         most = fmaxf(most, fmaxf(p[strip][j][2 * half], p[strip][j][2 * half + 1]));
       }
-      most = group_largest(most); // Of key 0 at least, which all see.
+      most = group_largest(most); // Never -∞: every query sees key 0.
       const float shrink = power_of_two((largest[strip][half] - most) * scale);
       largest[strip][half] = most;
       const float shift = most * scale;
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
   store<C>(out, share, place, head(place, context, s.width()));
 }
 
-/// Of a warp's rows the products of what each gave and its change, which are `changes`.
+/// For each of a warp's rows, the dot product of its output and its gradient `changes`.
 template <typename C>
 __device__ void inner_products(const Head<const Bf16Value>& context,
                                const typename C::Factors& changes, const Place& place,
@@ -108,7 +108,7 @@ __device__ void inner_products(const Head<const Bf16Value>& context,
   });
 }
 
-/// inner (B, A, T): of each line the product of what it gave and its change, for flash_keys().
+/// inner (B, A, T): each line's dot product of output and gradient, for flash_keys().
 template <typename C>
 __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
     flash_queries(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
   store<C>(out, by, place, head(place, changes.query, changes.stride));
 }
 
-/// Keys are the rows of its products, queries the columns.
+/// Keys are the rows of its products, queries are the columns.
 template <typename C>
 __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
     flash_keys(AttentionShape s, const std::int32_t* lengths, Dropped dropped, float scale,
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
   };
   walk_tiles<C>(begin, place.length, copy, [&](int tile0, int stage) {
     if (place.warp_first >= place.keys) {
-      return; // All of the warp.
+      return; // The whole warp returns.
     }
     for (int in_tile = 0; in_tile < C::k_tile; in_tile += C::k_chunk) {
       const int query0 = tile0 + in_tile;
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(C::k_threads, C::k_blocks)
 
 float power_scale(const AttentionShape& s) { return k_log2_e / sqrtf(static_cast<float>(s.depth)); }
 
-/// Two stages of two tiles, and of so many floats a token.
+/// Bytes of two stages of two tiles, with so many floats per token beside them.
 template <typename C>
 constexpr std::size_t room_of(int floats = 0) {
   return 4 * C::k_tile_values * sizeof(Bf16Value) + 2 * floats * C::k_tile * sizeof(float);

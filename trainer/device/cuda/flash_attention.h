@@ -1,6 +1,6 @@
-// Attention by tensor cores, where a model computes in 16 bits: probabilities are computed again in
-// backward, from a number a line that forward leaves, and never lie in memory (Dao 2023,
-// FlashAttention-2). What is multiplied is rounded to bf16; all else is in float32.
+// Attention with tensor cores, for models that compute in 16 bits. Probabilities are never stored;
+// backward recomputes them from one number per line that forward leaves (Dao 2023,
+// FlashAttention-2). Operands of products are rounded to bf16; all else is float32.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace trainer {
 
-/// Of such values, const or not; no stride is 0.
+/// QueriesKeysValues of such values, const or not; no stride is 0.
 template <typename Value, typename Pointer>
 Heads<Value*> heads_of(const Heads<Pointer>& of, std::size_t width) {
   using Stored = std::remove_const_t<Value>;
@@ -19,10 +19,10 @@ Heads<Value*> heads_of(const Heads<Pointer>& of, std::size_t width) {
           of.value.template as<Stored>(), of.row(width)};
 }
 
-/// Of this shape, on a stream whose activations are of bf16.
+/// Whether flash attention supports this shape, on a stream whose activations are bf16.
 bool is_flash(const CudaStreamHandle* stream, const AttentionShape& shape);
 
-/// As TextKernels::attention and its backward; of `p` and `room` a float a line is used.
+/// As TextKernels::attention and its backward; they use one float per line of `p` and `room`.
 int put_flash_attention(const CudaStreamHandle* stream, const AttentionShape& shape,
                         const std::int32_t* lengths, const Dropped& dropped,
                         const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context);

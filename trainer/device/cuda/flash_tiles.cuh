@@ -1,5 +1,5 @@
-// What attention by tensor cores is made of: tiles of queries, keys and values in bf16 on their way
-// from memory to products. Letters as text_kernels.h has them.
+// Parts of flash attention: moving tiles of queries, keys and values in bf16 from memory to tensor
+// core products. Letters as in text_kernels.h.
 #pragma once
 
 #include "trainer/device/cuda/dropped.cuh"
@@ -11,22 +11,22 @@
 namespace trainer {
 namespace {
 
-constexpr int k_step = 16; ///< Of a product, and the rows of a strip.
+constexpr int k_step = 16; ///< Depth of one mma, and rows of a strip.
 
-/// How a kernel is cut up: a warp has `Strips` strips of rows, a block `Warps` warps. They meet
-/// tiles of `Tile` other tokens, `Chunk` of them at a time. A multiprocessor has registers for
-/// `Blocks` blocks at least.
+/// Tiling of a kernel: a warp has `Strips` strips of rows, a block has `Warps` warps. They process
+/// tiles of `Tile` other tokens, `Chunk` tokens at a time. Registers are limited so that `Blocks`
+/// blocks fit on a multiprocessor.
 template <int Depth_, int Strips_, int Warps_, int Tile_, int Chunk_, int Blocks_ = 1>
 struct Cut {
   static constexpr int k_depth = Depth_;
   static constexpr int k_strips = Strips_;
   static constexpr int k_threads = Warps_ * k_warp_lanes;
-  static constexpr int k_rows = Strips_ * k_step; ///< Of a warp.
-  static constexpr int k_lines = Warps_ * k_rows; ///< Of a block.
+  static constexpr int k_rows = Strips_ * k_step; ///< Rows of a warp.
+  static constexpr int k_lines = Warps_ * k_rows; ///< Rows of a block.
   static constexpr int k_blocks = Blocks_;
   static constexpr int k_tile = Tile_;
   static constexpr int k_chunk = Chunk_;
-  /// Of a tile in shared memory, from row to row, so that eight rows' 16 bytes lie in all banks.
+  /// Row stride of a tile in shared memory: 16 bytes of eight rows fall into different banks.
   static constexpr int k_pitch = Depth_ + 8;
   static constexpr int k_tile_values = Tile_ * k_pitch;
 
@@ -35,7 +35,7 @@ struct Cut {
   using Scores = Sums[Strips_][Chunk_ / 8];
 };
 
-/// A head's part of (N, H): D values of each of T tokens.
+/// One head's part of (N, H): D values of each of T tokens.
 template <typename Value>
 struct Head {
   Value* first;
@@ -45,28 +45,27 @@ struct Head {
   __device__ Value* at(int token) const { return first + static_cast<std::size_t>(token) * stride; }
 };
 
-/// What a block is of.
+/// What a block and a thread work on.
 struct Place {
-  std::size_t line;   ///< The first of its head, in (B, A, T).
-  std::size_t token;  ///< The first of its row, of N,
-  std::size_t column; ///< and of its head in H.
+  std::size_t line;   ///< First line of its head, in (B, A, T).
+  std::size_t token;  ///< First token of its row, of N,
+  std::size_t column; ///< and first column of its head in H.
   int length;         ///< T
-  int keys;           ///< That are seen by queries of this row.
-  int first;          ///< Its own first query or key.
-  int warp_first;     ///< That of this thread's warp.
-  int group;          ///< Of four lanes, which have a row, and the one eight below it,
-  int in_group;       ///< and which of them this thread is.
-  int square_row;     ///< Which row it names, of which
-  int square;         ///< square of four.
+  int keys;           ///< Keys that queries of this row see.
+  int first;          ///< First query or key of the block.
+  int warp_first;     ///< The same of this thread's warp.
+  int group;          ///< Group of four lanes, which share a row and the row eight below it,
+  int in_group;       ///< and the number of this thread in the group.
+  int square_row;     ///< For ldmatrix: the row whose address this thread gives,
+  int square;         ///< and its square, of four.
 
-  /// The token of a row that this thread has a part of.
+  /// The token of a row that this thread shares.
   __device__ int row(int strip, int half) const {
     return warp_first + strip * k_step + group + half * 8;
   }
 };
 
-/// `IsLastFirst`: blocks of the last lines begin, which have most to do where a query sees no key
-/// behind it.
+/// `IsLastFirst`: blocks of the last lines start first, as they have most to do with a causal mask.
 template <typename C, bool IsLastFirst>
 __device__ Place place_of(const AttentionShape& s, const std::int32_t* lengths) {
   const unsigned tiles = static_cast<unsigned>((s.length + C::k_lines - 1) / C::k_lines);
@@ -90,16 +89,16 @@ __device__ Place place_of(const AttentionShape& s, const std::int32_t* lengths) 
           lane / 8};
 }
 
-/// Of values that lie `stride` apart from token to token.
+/// One head's strip of an array whose tokens are `stride` apart.
 template <typename Value>
 __device__ Head<Value> head(const Place& place, Value* all, std::size_t stride) {
   return {all + place.token * stride + place.column, stride, place.length};
 }
 
-/// A tile on its way to shared memory, zeros behind the last token.
+/// Starts copying a tile to shared memory; zeros after the last token.
 template <typename C>
 __device__ void copy_tile(const Head<const Bf16Value>& from, int first, Bf16Value* to) {
-  constexpr int k_pieces = C::k_depth / 8; // Of 16 bytes, of a row.
+  constexpr int k_pieces = C::k_depth / 8; // 16-byte pieces of a row.
   DTRAIN_UNROLL
   for (int part = 0; part < (C::k_tile * k_pieces + C::k_threads - 1) / C::k_threads; ++part) {
     const int i = part * C::k_threads + static_cast<int>(threadIdx.x);
@@ -113,7 +112,7 @@ __device__ void copy_tile(const Head<const Bf16Value>& from, int first, Bf16Valu
   }
 }
 
-/// A warp's rows as the A of products along their depth.
+/// A warp's rows as operand A of products along their depth.
 template <typename C>
 __device__ void load_factors(const Head<const Bf16Value>& from, const Place& place,
                              typename C::Factors& a) {
@@ -133,7 +132,7 @@ __device__ void load_factors(const Head<const Bf16Value>& from, const Place& pla
   }
 }
 
-/// sums += a · rowsᵀ, along the depth, of the chunk that begins at `rows`.
+/// sums += a · rowsᵀ, along the depth, for the chunk that begins at `rows`.
 template <typename C>
 __device__ void add_by_rows(const typename C::Factors& a, const Bf16Value* rows, const Place& place,
                             typename C::Scores& sums) {
@@ -154,7 +153,7 @@ __device__ void add_by_rows(const typename C::Factors& a, const Bf16Value* rows,
   }
 }
 
-/// sums += scores · rows, along the chunk that begins at `rows`.
+/// sums += scores · rows, along the tokens of the chunk that begins at `rows`.
 template <typename C>
 __device__ void add_along_rows(const typename C::Scores& scores, const Bf16Value* rows,
                                const Place& place, typename C::Out& sums) {
@@ -180,7 +179,7 @@ __device__ void add_along_rows(const typename C::Scores& scores, const Bf16Value
   }
 }
 
-/// A warp's rows, each times its own of `by`.
+/// Multiplies each of a warp's rows by its own factor in `by`.
 template <typename C>
 __device__ void store(const typename C::Out& sums, const float (&by)[C::k_strips][2],
                       const Place& place, const Head<Bf16Value>& to) {
@@ -201,7 +200,7 @@ __device__ void store(const typename C::Out& sums, const float (&by)[C::k_strips
   }
 }
 
-/// Over the four lanes that have a row.
+/// Reduces over the four lanes that share a row.
 __device__ inline float group_sum(float value) {
   value += __shfl_xor_sync(k_all_lanes, value, 1);
   return value + __shfl_xor_sync(k_all_lanes, value, 2);
@@ -211,12 +210,12 @@ __device__ inline float group_largest(float value) {
   return fmaxf(value, __shfl_xor_sync(k_all_lanes, value, 2));
 }
 
-/// The keys that some query up to `last` sees.
+/// Number of keys that any query up to `last` sees.
 __device__ inline int keys_up_to(const AttentionShape& s, const Place& place, int last) {
   return s.is_causal && last + 1 < place.keys ? last + 1 : place.keys;
 }
 
-/// act(strip, square of its columns, value) of each of a chunk's scores that a thread has.
+/// Calls act(strip, square of columns, value) for each score of a chunk that this thread holds.
 template <typename C, typename Act>
 __device__ void each_score(const Act& act) {
   DTRAIN_UNROLL
@@ -230,7 +229,7 @@ __device__ void each_score(const Act& act) {
     }
   }
 }
-/// act(strip, half) of each row that a thread has a part of.
+/// Calls act(strip, half) for each row that this thread shares.
 template <typename C, typename Act>
 __device__ void each_row(const Act& act) {
   DTRAIN_UNROLL
@@ -242,8 +241,8 @@ __device__ void each_row(const Act& act) {
   }
 }
 
-/// -∞ where a query does not see a key, of a chunk whose columns begin at token `column0`. With
-/// RowsAreQueries the columns are keys; else the other way.
+/// Sets scores to -∞ where a query does not see a key, in a chunk whose columns begin at token
+/// `column0`. With RowsAreQueries the columns are keys; otherwise the rows are.
 template <typename C, bool RowsAreQueries>
 __device__ void hide(const AttentionShape& s, const Place& place, int column0,
                      typename C::Scores& scores) {
@@ -257,8 +256,8 @@ __device__ void hide(const AttentionShape& s, const Place& place, int column0,
   });
 }
 
-/// Of dropout, what each probability of a chunk is multiplied by: a word says which of 16 keys a
-/// query keeps, in a row or a column of two squares.
+/// Dropout factors of a chunk's probabilities: a word holds the keep bits of 16 keys of a query, a
+/// row or a column of two squares.
 template <typename C, bool RowsAreQueries>
 class DropFactors {
  public:
@@ -305,9 +304,8 @@ class DropFactors {
 };
 static_assert(k_keep_bits == k_step);
 
-/// Takes a block past tokens [begin, end), a tile at a time: copy(first token, stage) has a tile
-/// come into one of two stages, work(first token, stage) uses it; the next one is under way
-/// meanwhile.
+/// Walks a block over tokens [begin, end) tile by tile: copy(first token, stage) starts copying a
+/// tile into one of two stages, work(first token, stage) uses it while the next tile is copied.
 template <typename C, typename Copy, typename Work>
 __device__ void walk_tiles(int begin, int end, const Copy& copy, const Work& work) {
   int stage = 0;
@@ -324,11 +322,11 @@ __device__ void walk_tiles(int begin, int end, const Copy& copy, const Work& wor
   }
 }
 
-/// A block's way past the keys that its queries see, and their values.
+/// Walks a block over the keys that its queries see, and their values.
 template <typename C>
 class KeyWalk {
  public:
-  /// `room`: two stages of two tiles.
+  /// `room`: shared memory of two stages of two tiles.
   __device__ KeyWalk(const AttentionShape& s, const Place& place, const Heads<const Bf16Value*>& of,
                      Bf16Value* room)
       : keys_(head(place, of.key, of.stride)), values_(head(place, of.value, of.stride)),
@@ -336,8 +334,8 @@ class KeyWalk {
         warp_end_(keys_up_to(s, place, place.warp_first + C::k_rows - 1)),
         all_see_(keys_up_to(s, place, place.warp_first)) {}
 
-  /// work(first key, where they lie) of each chunk that the warp's queries see; its values lie
-  /// C::k_tile_values behind its keys.
+  /// Calls work(first key, keys) for each chunk that the warp's queries see; its values lie
+  /// C::k_tile_values after its keys.
   template <typename Work>
   __device__ void each_chunk(const Work& work) const {
     const auto copy = [&](int key0, int stage) {
@@ -358,9 +356,9 @@ class KeyWalk {
   Head<const Bf16Value> keys_;
   Head<const Bf16Value> values_;
   Bf16Value* room_;
-  int end_;      ///< Of what any of the block's queries see,
-  int warp_end_; ///< any of the warp's,
-  int all_see_;  ///< and each of these.
+  int end_;      ///< End of the keys that any query of the block sees,
+  int warp_end_; ///< that any query of the warp sees,
+  int all_see_;  ///< and that all queries of the warp see.
 };
 
 } // namespace

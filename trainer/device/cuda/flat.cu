@@ -1,6 +1,6 @@
-// Kernels over flat ranges. All are bound by memory: the bytes a value that each reads and writes
-// are beside it, with few FLOP to hide behind them, so a GPU of 4.8 TB/s does at most 4.8e12 /
-// bytes values a second. Neighbouring threads read neighbouring values.
+// Kernels over flat ranges, all bound by memory. Beside each are the bytes that it reads and writes
+// per value: a GPU of 4.8 TB/s processes at most 4.8e12 / bytes values a second. Neighbouring
+// threads read neighbouring values.
 #include "trainer/device/cuda/fours.cuh"
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/halves.h"
@@ -8,8 +8,7 @@
 namespace trainer {
 namespace {
 
-/// Block `block` of so many; one takes a row at a time: 1 byte read, 4 written. Every thread works
-/// out which sample it is.
+/// The share of block `block` of `blocks`, which takes a row at a time: 1 byte read, 4 written.
 __device__ void gather(const Gathering& g, unsigned block, unsigned blocks) {
   for (std::size_t row = block; row < g.rows; row += blocks) {
     const std::uint64_t sample = g.order(g.first + row);
@@ -23,7 +22,7 @@ __device__ void gather(const Gathering& g, unsigned block, unsigned blocks) {
   }
 }
 
-/// The first block begins, in the time that the others take to gather.
+/// The first block starts the step's state while the others gather.
 __global__ void begin_kernel(StepRule rule, StepInput input, StepState* state,
                              Gathering gathering) {
   if (blockIdx.x > 0) {
@@ -43,7 +42,7 @@ __global__ void prepare_kernel(StepRule rule, const double* squares, StepState* 
   }
 }
 
-/// each(), of parameters and what else there is; with a copy (`Rounds`) 2 bytes more are written.
+/// each() over parameters and the other arrays; with a bf16 copy (`Rounds`) it writes 2 bytes more.
 template <bool Rounds, typename Work, typename... T>
 __device__ void each_updated(std::size_t n, const Work& work, const Parameters& parameters,
                              T*... arrays) {
@@ -100,8 +99,8 @@ __global__ void adam_kernel(std::size_t n, UpdateRule r, const StepState* state,
       parameters, gradient, m, v);
 }
 
-// LAMB: a pass that makes the direction u and sums of squares, 16 bytes read and 12 written, one
-// that takes it, 8 read and 4 written.
+// LAMB: the first pass computes the direction u and sums of squares, 16 bytes read and 12 written;
+// the second applies it, 8 read and 4 written.
 __global__ void __launch_bounds__(k_threads)
     lamb_direction(std::size_t n, UpdateRule r, const StepState* state, const float* gradient,
                    float* m, float* v, float* u, const float* parameter, double* partial,
@@ -114,7 +113,7 @@ __global__ void __launch_bounds__(k_threads)
   const float step_size = state->step_size;
   const float correction2 = state->inverse_correction2;
   const auto decay = static_cast<float>(r.decay);
-  double sums[2] = {0, 0}; // Of parameters, and of the direction.
+  double sums[2] = {0, 0}; // Squares of parameters, and of the direction.
   each(
       of_grid(), n,
       [&](float raw, float& m_new, float& v_new, float& u_new, float p) {
@@ -150,7 +149,7 @@ __global__ void lamb_take(std::size_t n, const StepState* state, const double* s
       n, [&](float& p, float direction) { p -= by * direction; }, parameters, u);
 }
 
-// Muon: 8 bytes read and 8 written a value, and 8 read and 4 written.
+// Muon: the first kernel reads 8 bytes and writes 8, the second reads 8 and writes 4.
 __global__ void muon_direction_kernel(std::size_t n, UpdateRule r, const StepState* state,
                                       const float* gradient, float* m, float* u) {
   if (is_skipped(*state)) {
@@ -205,7 +204,7 @@ __global__ void __launch_bounds__(k_threads)
   }
 }
 
-// A few values, by one thread, so that the order of the sum is the CPU's.
+// A few values, summed by one thread in the order of the CPU's kernel.
 __global__ void sum_kernel(std::size_t n, std::size_t stride, const double* from, double* to) {
   if (threadIdx.x == 0) {
     double all = 0;
@@ -226,7 +225,7 @@ __global__ void bytes_kernel(std::size_t n, const std::uint8_t* from, float* to)
 
 __global__ void gather_kernel(Gathering gathering) { gather(gathering, blockIdx.x, gridDim.x); }
 
-// 4 bytes read, 2 written, and the other way; about 10 integer operations, which hide behind them.
+// 4 bytes read and 2 written, or the reverse; about 10 integer operations, hidden by the loads.
 template <typename Half>
 __global__ void narrow_kernel(std::size_t n, const float* from, std::uint16_t* to) {
   each(

@@ -1,7 +1,7 @@
-// Memory by fours: a thread moves four neighbouring values by one instruction, where all arrays
-// begin at a multiple of them, and what is left over one by one. A multiprocessor has some 32 KB
-// under way then, which memory of 3 TB/s and 700 ns takes to be busy; so few bytes a value are
-// loaded several fours ahead.
+// Vector loads and stores: a thread moves four neighbouring values with one instruction if all
+// arrays are aligned to four values, and the remainder one by one. A multiprocessor then has some
+// 32 KB in flight, as memory of 3 TB/s and 700 ns latency needs; types of few bytes are loaded
+// several fours ahead.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t k_four = 4;
 
-/// N neighbouring values, in registers.
+/// N neighbouring values in registers.
 template <typename T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T at[N];
@@ -31,9 +31,9 @@ __device__ void store(const Pack<T, N>& values, T* to) {
   *reinterpret_cast<Pack<T, N>*>(to) = values;
 }
 template <typename T, int N>
-__device__ void store(const Pack<T, N>& /*values*/, const T* /*to*/) {} // Only read.
+__device__ void store(const Pack<T, N>& /*values*/, const T* /*to*/) {} // Read-only.
 
-/// As float32, whatever they are of in memory.
+/// Loads N values of any type as float32.
 template <int N, typename T>
 __device__ Pack<float, N> load_floats(const T* from) {
   const Pack<T, N> values = load<N>(from);
@@ -52,13 +52,13 @@ __device__ void store_floats(const Pack<float, N>& floats, T* to) {
   store(values, to);
 }
 
-/// act(a value of this type): a kernel of it is put there.
+/// Calls act with a value of this type, to launch the kernel for it.
 template <typename Act>
 int by_type(DType type, const Act& act) {
   return type == DType::bf16 ? act(Bf16Value{}) : act(float{});
 }
 
-/// Whether all begin at a multiple of N values.
+/// Whether all arrays are aligned to N values.
 template <std::size_t N, typename... T>
 DTRAIN_ON_BOTH bool are_packs(const T*... arrays) {
   return ((reinterpret_cast<std::uintptr_t>(arrays) % (N * sizeof(T)) == 0) && ...);
@@ -68,21 +68,21 @@ DTRAIN_ON_BOTH bool are_fours(const T*... arrays) {
   return are_packs<k_four>(arrays...);
 }
 
-/// Blocks of threads that take a four each, and go on to the next where there are more.
+/// Number of blocks if each thread takes one four at a time, in a grid-stride loop.
 inline unsigned blocks_of_fours(std::size_t values, std::size_t most = 8 * k_most_blocks) {
   return blocks_for(values, k_four * k_threads, most);
 }
 
-constexpr int k_row_threads = 512; ///< Of a block that takes rows, at most.
+constexpr int k_row_threads = 512; ///< Most threads of a block that processes rows.
 constexpr std::size_t k_row_warps = k_row_threads / k_warp_lanes;
 
-/// Of `kept` fours each.
+/// Threads of a block that processes a row of `width`, each keeping `kept` fours of it.
 inline unsigned threads_of_row(std::size_t width, std::size_t kept = 1) {
   return blocks_for(width, k_four * kept * k_warp_lanes, k_row_warps) * k_warp_lanes;
 }
 inline unsigned blocks_of_rows(std::size_t rows) { return blocks_for(rows, 1, 8 * k_most_blocks); }
 
-/// Who shares a range: its number `first` of every `step`.
+/// One participant's share of a range: number `first`, then every `step`.
 struct Share {
   std::size_t first;
   std::size_t step;
@@ -107,7 +107,7 @@ __device__ Packs<std::remove_const_t<T>, N, Ahead> load_ahead(std::size_t i, std
   return packs;
 }
 
-/// work(index, a pack of each array…) of values [begin, begin + count · N).
+/// Calls work(index, a pack of each array…) for values [begin, begin + count · N).
 template <int N, int Ahead, typename Work, typename... T>
 __device__ void walk(Share share, std::size_t begin, std::size_t count, const Work& work,
                      T*... arrays) {
@@ -124,9 +124,9 @@ __device__ void walk(Share share, std::size_t begin, std::size_t count, const Wo
   }
 }
 
-/// work(index, a pack of each array…) of all n values: [&]<int N>(std::size_t i, Pack<float, N>&
-/// x…). What is const is read, all else written too; it is read where `work` does. `by_fours`
-/// false: N is 1.
+/// Calls work(index, a pack of each array…) for all n values: [&]<int N>(std::size_t i,
+/// Pack<float, N>& x…). Const arrays are only read, others are also written. N is 1 unless
+/// `by_fours`.
 template <typename Work, typename... T>
 __device__ void each_pack(Share share, std::size_t n, bool by_fours, const Work& work,
                           T*... arrays) {
@@ -140,7 +140,7 @@ __device__ void each_pack(Share share, std::size_t n, bool by_fours, const Work&
   walk<1, 1>(share, done, n - done, work, arrays...);
 }
 
-/// work(a value of each array…) of all n: [&](float g, float& p).
+/// Calls work(a value of each array…) for all n: [&](float g, float& p).
 template <typename Work, typename... T>
 __device__ void each(Share share, std::size_t n, const Work& work, T*... arrays) {
   each_pack(

@@ -1,6 +1,6 @@
-// Gradients of small weights and their biases, of several layers at once. A block computes a tile
-// of 32 × 32 of a weight, a thread four values of it: of the MLP's 64 rows each block reads all
-// that it needs in one go, and there are fewer blocks than a GPU has multiprocessors.
+// Gradients of small weights and their biases, for several layers in one launch. A block computes a
+// tile of 32 × 32 of a weight, a thread four values of it. With the MLP's batch of 64 each block
+// loads all its operands at once, and there are fewer blocks than multiprocessors.
 #include <algorithm>
 
 #include "trainer/device/cuda/kernels.h"
@@ -9,10 +9,10 @@
 namespace trainer {
 namespace {
 
-constexpr int k_tile = 32; ///< Outputs and inputs of a block's tile,
-constexpr int k_slab = 64; ///< and rows in shared memory.
+constexpr int k_tile = 32; ///< Outputs, and inputs, of a block's tile.
+constexpr int k_slab = 64; ///< Rows in shared memory.
 constexpr int k_half = k_tile / 2;
-constexpr std::size_t k_most_products = 4; ///< Of a launch.
+constexpr std::size_t k_most_products = 4; ///< Most products of a launch.
 static_assert(k_half * k_half == k_threads);
 
 struct Product {
@@ -23,7 +23,7 @@ struct Product {
   std::size_t rows;
   std::size_t outputs;
   std::size_t inputs;
-  unsigned first; ///< Block.
+  unsigned first; ///< Its first block.
   bool accumulate;
 };
 struct Products {
@@ -31,7 +31,7 @@ struct Products {
   unsigned count;
 };
 
-/// Of (rows, columns), to [row][column], zeros past the ends.
+/// Copies a tile of (rows, columns) to [row][column], with zeros past the ends.
 __device__ void load_slab(const float* from, std::size_t first_row, std::size_t rows,
                           std::size_t first_column, std::size_t columns, float* to) {
   for (int i = static_cast<int>(threadIdx.x); i < k_slab * k_tile; i += k_threads) {
@@ -53,10 +53,10 @@ __global__ void __launch_bounds__(k_threads) weight_gradients_kernel(Products pr
   const std::size_t tile = blockIdx.x - p.first;
   const std::size_t first_output = tile / across * k_tile;
   const std::size_t first_input = tile % across * k_tile;
-  const int own_output = static_cast<int>(threadIdx.x) / k_half * 2; // And the next one.
-  const int own_input = static_cast<int>(threadIdx.x) % k_half;      // And the one half a tile on.
+  const int own_output = static_cast<int>(threadIdx.x) / k_half * 2; // This output and the next.
+  const int own_input = static_cast<int>(threadIdx.x) % k_half;      // And half a tile on.
   float sum[2][2] = {};
-  float of_bias = 0; // Of output threadIdx.x of the tile.
+  float of_bias = 0; // Gradient of the bias of output threadIdx.x of the tile.
   for (std::size_t row = 0; row < p.rows; row += k_slab) {
     load_slab(p.dy, row, p.rows, first_output, p.outputs, dy);
     load_slab(p.x, row, p.rows, first_input, p.inputs, x);

@@ -1,4 +1,4 @@
-// What the plug-in's device (cuda_device.cpp) is made of: its kernels, and NCCL.
+// The parts of the plug-in's device (cuda_device.cpp): its kernels, and NCCL.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace trainer {
 
-/// Of a stream of the plug-in's.
+/// The CudaStream of a stream of the plug-in.
 const CudaStreamHandle* handle_of(const Stream& stream);
-/// Of a kernel that was put there; its name is part of an error's text. `has_forgotten`: it has
-/// told the stream's Narrowed what it wrote, all of which else is forgotten.
+/// Checks the launch of a kernel, whose name becomes part of an error. Unless `has_forgotten`, the
+/// stream's Narrowed forgets all copies; else the launch has told it what the kernel wrote.
 void check_kernel(Stream& stream, int error, const char* kernel, bool has_forgotten = false);
 
-/// A slot of Kernels becomes put_NAME, which returns 0 or CUDA's error code.
+/// Wraps put_NAME, which returns 0 or CUDA's error code, as a slot of Kernels.
 #define DTRAIN_PUT(kernels, name)                                                                  \
   kernels.name = [](Stream& on, auto... arguments) {                                               \
     check_kernel(on, put_##name(handle_of(on), arguments...), #name);                              \
@@ -31,7 +31,7 @@ void set_embedding_kernels(TextKernels& text);
 void set_norm_kernels(TextKernels& text);
 void set_attention_kernels(TextKernels& text);
 
-/// Loaded when it is first asked for; null where there is none, and `why`.
+/// Loaded at the first call; null if there is none, and `why` then says why.
 const DtrainNccl* find_nccl(std::string& why);
 
 } // namespace trainer

@@ -1,5 +1,5 @@
-// How kernels are put on a stream, in two makes: nvcc's, and g++'s, which runs the same sources on
-// the CPU (tests/cuda_on_cpu).
+// Kernel launches for two compilers: nvcc, and g++, with which the same sources run on the CPU
+// (tests/cuda_on_cpu).
 //
 //   launch(kernel, grid, block, shared_bytes, stream, arguments…)   instead of <<<…>>>
 //   DYNAMIC_SHARED(float, tile)                                     instead of extern __shared__

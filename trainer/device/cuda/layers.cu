@@ -1,7 +1,7 @@
-// Layers. A fully connected layer is three products, of 2·B·I·O FLOP each, which read and write
-// 4·(B·I + I·O + B·O) bytes: of the MLP's 784 × 128 and 64 rows 26 FLOP a byte, where an H200 has
-// 67 TFLOP/s of fp32 for 4.8 TB/s, 14 a byte. Yet so small a product is bound by its launch.
-// How products are computed: matmul.h, product.cuh.
+// Layers. A fully connected layer is three products of 2·B·I·O FLOP, which move
+// 4·(B·I + I·O + B·O) bytes each: for the MLP's 784 × 128 with 64 rows 26 FLOP per byte, where an
+// H200 balances at 14 (67 TFLOP/s of fp32, 4.8 TB/s). Products that small are bound by their
+// launch. Products themselves: matmul.h, product.cuh.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/matmul.h"
 #include "trainer/device/cuda/product.cuh"
@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-/// A warp a row: 4 bytes read and 4 written a logit, and an exponential of each.
+/// One warp per row: 4 bytes read and 4 written per logit, and one exponential.
 __global__ void __launch_bounds__(k_threads)
     softmax_kernel(std::size_t rows, std::size_t classes, const float* logits,
                    const std::int32_t* labels, const float* scale, float* change, double* partial,
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(k_threads)
   const float weight = scale == nullptr ? 0.0F : *scale;
   const unsigned lane = threadIdx.x % k_warp_lanes;
   const unsigned warp = threadIdx.x / k_warp_lanes;
-  double sums[2] = {0, 0}; // Of the loss, and of what is right.
+  double sums[2] = {0, 0}; // Loss, and number of correct rows.
   for (std::size_t row = std::size_t{blockIdx.x} * k_warps + warp; row < rows;
        row += std::size_t{gridDim.x} * k_warps) {
     const float* z = logits + row * classes;
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(k_threads)
       }
     }
     warp_argmax(largest, which);
-    const float shifted = z[label] - largest; // Before anybody writes there.
+    const float shifted = z[label] - largest; // Read before any lane overwrites it.
     float sum = 0;
     for (std::size_t c = lane; c < classes; c += k_warp_lanes) {
       sum += expf(z[c] - largest);
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(k_threads)
   }
 }
 
-/// What the library leaves: a value of C is read and written, and one of u or `beside`.
+/// Epilogues that the library has not: reads and writes a value of C, and one of u or `beside`.
 template <typename Value>
 __global__ void epilogue_kernel(std::size_t m, std::size_t n, Value* c, Ending<Value> ending) {
   if (ending.is_slope()) {
@@ -63,7 +63,7 @@ __global__ void epilogue_kernel(std::size_t m, std::size_t n, Value* c, Ending<V
         ending.u);
     return;
   }
-  const bool is_32 = m * n <= 0xffffffffU; // Of which a remainder takes a third of the time.
+  const bool is_32 = m * n <= 0xffffffffU; // A 32-bit remainder takes a third of the time.
   const auto end = [&]<int N>(std::size_t at, Pack<Value, N>& values, auto&... beside) {
     const std::size_t column =
         is_32 ? static_cast<unsigned>(at) % static_cast<unsigned>(n) : at % n;
@@ -82,7 +82,7 @@ __global__ void epilogue_kernel(std::size_t m, std::size_t n, Value* c, Ending<V
   }
 }
 
-/// As Strided, of values of either type.
+/// Strided, of values of either type.
 template <bool AlongSteps>
 struct StridedOfAny {
   static constexpr bool k_along_steps = AlongSteps;
@@ -100,7 +100,7 @@ struct StridedOfAny {
   }
 };
 
-/// By kernels of our own, of whichever of A and B is turned.
+/// Computes a product with our own kernels, for any transposition of A and B.
 template <bool TurnedA, bool TurnedB>
 int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
   return by_type(s.c.type, [&](auto value) {
@@ -116,7 +116,7 @@ int put_own_product(const CudaStreamHandle* stream, const Matmul& s) {
   });
 }
 
-/// Behind a product that was computed without its own.
+/// Applies the epilogue after a product that was computed without it.
 int put_epilogue(const CudaStreamHandle* stream, const Matmul& s) {
   switch (s.epilogue) {
   case Matmul::Epilogue::none:
@@ -137,7 +137,7 @@ int put_epilogue(const CudaStreamHandle* stream, const Matmul& s) {
   }
 }
 
-/// By the library where there is one.
+/// Computes a product with the library if there is one.
 int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
   const bool is_gradient = s.epilogue == Matmul::Epilogue::bias_gradient;
   bool has_ended = false;

@@ -15,7 +15,7 @@ constexpr const char* k_cuda_plugin = "libdtrain_cuda.so";
 constexpr CudaHost k_cuda_host = {[](const char* what) { throw Error(what); },
                                   [](const char* what) { throw UsageError(what); }};
 
-/// Null: it has no such function.
+/// Null if the library has no such function.
 MakeCudaDevice* load_plugin(const std::filesystem::path& path, const std::string& flag) {
   if (std::error_code error; !std::filesystem::exists(path, error)) {
     throw UsageError(
@@ -23,7 +23,7 @@ MakeCudaDevice* load_plugin(const std::filesystem::path& path, const std::string
                     "--device=cpu",
                     flag, path.string()));
   }
-  // Never unloaded: what CUDA keeps for a thread ends with the program.
+  // Never unloaded: CUDA's thread-local state lives until the program ends.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* why = dlerror();

@@ -19,7 +19,7 @@ unsigned alignment_of(const void* memory) {
   return static_cast<unsigned>(lowest & (~lowest + 1));
 }
 
-/// Of a GPU. Plans live as long as the program.
+/// The plans of a GPU. They live as long as the program.
 int plan_of(const Blas& blas, const CudaStreamHandle& stream, const MatmulShape& shape,
             void** plan) {
   static std::mutex mutex;
@@ -37,7 +37,7 @@ int plan_of(const Blas& blas, const CudaStreamHandle& stream, const MatmulShape&
   return error;
 }
 
-// 4 bytes read, 2 written, and zeros up to the end of a row.
+// 4 bytes read and 2 written per value; pads each row with zeros.
 template <typename Half>
 __global__ void narrow_rows_kernel(Narrowed::Matrix matrix, std::uint16_t* to) {
   const std::size_t row = matrix.row();
@@ -84,12 +84,12 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
           .c_alignment = std::min(alignment_of(s.c.memory), alignment_of(s.plus.memory))};
 }
 
-/// Whether put_epilogue() (layers.cu) can put it behind the product: it takes rows that lie on end.
+/// Whether put_epilogue() (layers.cu) can apply the epilogue: it takes contiguous rows only.
 bool can_follow(const Matmul& s) {
   return s.epilogue == Matmul::Epilogue::bias_gradient || s.c_row == s.n;
 }
 
-/// With its epilogue if there is a plan of that; else without.
+/// Runs a plan with the epilogue if there is one; if `can_follow`, otherwise one without.
 int run_planned(const Blas& blas, const CudaStreamHandle* stream, MatmulShape shape,
                 const MatmulMemory& memory, bool can_follow, bool& has_ended) {
   const Matmul::Epilogue asked = shape.epilogue;
@@ -183,7 +183,7 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
                       .beside = s.beside.memory};
   const DType rounded = stream->multiplies_in;
   int error = 0;
-  // Rounds what is not of its type yet, where that is asked for.
+  // Rounds operands to the type asked for.
   const auto narrow = [&](const ConstTypedPointer& from, std::size_t rows, std::size_t columns,
                           std::size_t& row, const void*& to, std::size_t padded_rows = 0) {
     if (error == 0 && from.type == DType::f32) {
@@ -208,7 +208,7 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
     return k_no_blas;
   }
   shape.is_tf32 = stream->allows_tf32 && shape.factor_type == DType::f32;
-  if (shape.type != DType::f32) { // Of such the library has it of factors and a bias alike.
+  if (shape.type != DType::f32) { // In this type the library wants operands and bias alike.
     if (shape.factor_type != shape.type) {
       return k_no_blas;
     }

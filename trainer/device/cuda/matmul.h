@@ -1,12 +1,11 @@
-// Products of matrices by the vendor's library, cuBLASLt, where it is found; the kernels of
-// product.cuh do without it.
+// Matrix products with cuBLASLt if it is found; the kernels of product.cuh serve without it.
 //
-// How a product of some shape is best computed on a GPU is asked for once and remembered: the same
-// shape is computed the same way in every step and every run, by the same library. No way is taken
-// that adds to memory in whatever order blocks come (CUBLASLT_REDUCTION_SCHEME_INPLACE): runs are
-// repeated bit for bit. Products are in float32 throughout, but where TF32 is allowed: the library
-// rounds what it multiplies, and our own kernels do not; and where a model computes in 16 bits:
-// what it multiplies is of them, or is rounded to them before. Sums are in float32.
+// The library is asked once for the best algorithm of a shape, and the answer is kept: with the
+// same library a shape is computed the same way in every step and run. Algorithms whose sums depend
+// on the order of blocks (CUBLASLT_REDUCTION_SCHEME_INPLACE) are excluded, so that runs repeat bit
+// for bit. Products are float32, except: with TF32 allowed the library rounds operands (our own
+// kernels do not), and where a model computes in 16 bits operands are, or are rounded to, that
+// type. Sums are float32.
 #pragma once
 
 #include <array>
@@ -21,7 +20,7 @@
 
 namespace trainer {
 
-/// What a plan is made for: of a Matmul all but where it lies. No stride between rows is 0.
+/// What a plan depends on: a Matmul without its addresses. Row strides are never 0.
 struct MatmulShape {
   using Epilogue = Matmul::Epilogue;
 
@@ -30,9 +29,9 @@ struct MatmulShape {
   std::size_t k;
   bool a_is_turned;
   bool b_is_turned;
-  DType factor_type; ///< A's and B's,
-  DType type;        ///< and C's, and of a bias.
-  bool is_tf32;      ///< Factors of float32 are rounded to TF32.
+  DType factor_type; ///< Type of A and B.
+  DType type;        ///< Type of C and of a bias.
+  bool is_tf32;      ///< Float32 operands are rounded to TF32.
   Epilogue epilogue;
   bool accumulate;
   std::size_t a_row;
@@ -42,7 +41,7 @@ struct MatmulShape {
   std::size_t a_batch;
   std::size_t b_batch;
   std::size_t c_batch;
-  /// Of the memory, in bytes, powers of two up to 256.
+  /// Alignments of the addresses in bytes, powers of two up to 256.
   unsigned a_alignment = 0;
   unsigned b_alignment = 0;
   unsigned c_alignment = 0;
@@ -50,32 +49,31 @@ struct MatmulShape {
   auto operator<=>(const MatmulShape&) const = default;
 };
 
-/// Where a product lies: as Matmul has it, but for what has been rounded. A bias' gradient is of
-/// float32.
+/// The addresses of a product: those of Matmul, but of rounded copies where operands were rounded.
+/// The gradient of a bias is float32.
 struct MatmulMemory {
   const void* a;
   const void* b;
   void* c;
-  const void* added; ///< Where MatmulShape::accumulate is: C, or what is added to it.
+  const void* added; ///< With MatmulShape::accumulate: C, or the matrix to add to it.
   const void* with;
   void* beside;
 };
 
-/// The library, or what tests have in its place. All return 0 or an error code.
+/// The library, or a test's stand-in. All functions return 0 or an error code.
 struct Blas {
-  /// The best way to compute it within so many bytes of workspace; null: there is none, of this
-  /// epilogue.
+  /// The best algorithm within so many bytes of workspace; null: none with this epilogue.
   int (*plan)(int gpu, const MatmulShape& shape, std::size_t workspace, void** plan);
-  /// Puts it on the stream, with the stream's own workspace.
+  /// Launches it on the stream, with the stream's workspace.
   int (*run)(void* plan, const CudaStreamHandle* stream, const MatmulMemory& memory);
 };
 
-/// What a stream multiplies in 16 bits and is of float32, as parameters are: it is rounded before,
-/// and used again by the products that follow at once. So where activations are of float32, too, a
-/// gradient is rounded once for both of its products.
+/// A stream's cache of float32 operands rounded to 16 bits, such as parameters. A copy is reused by
+/// the products that directly follow, so a float32 gradient is rounded once for both of its
+/// products.
 class Narrowed {
  public:
-  /// `allocations`: of the device, counted up where memory is taken.
+  /// `allocations`: the device's counter of allocations.
   Narrowed(int gpu, std::atomic<std::uint64_t>& allocations)
       : gpu_(gpu), allocations_(allocations) {}
   ~Narrowed() { free(); }
@@ -87,19 +85,19 @@ class Narrowed {
     std::size_t rows;
     std::size_t columns;
     std::size_t stride;
-    std::size_t padded_rows = rows; ///< As it is rounded, with zeros behind its own.
+    std::size_t padded_rows = rows; ///< Rows of the copy, padded with zeros.
 
     bool operator==(const Matrix&) const = default;
-    /// From row to row as it is rounded, so that each begins at 16 bytes.
+    /// Row stride of the copy, so that each row is aligned to 16 bytes.
     DTRAIN_ON_BOTH std::size_t row() const { return (columns + 7) / 8 * 8; }
   };
-  /// What is got from here on is of one product, and stays until the next.
+  /// Begins a product: copies got from here on stay until the next begin.
   void begin_product() { before_product_ = uses_; }
-  /// `to`: the matrix, rounded on the stream to what that multiplies in, if it is not there yet.
+  /// `to`: the matrix rounded to the type in which the stream multiplies, unless it is cached.
   int get(const CudaStreamHandle* stream, const Matrix& matrix, const void** to);
-  /// Something else has been put on the stream, which may have written anywhere,
+  /// Forgets all copies: other work on the stream may have written anywhere,
   void forget();
-  /// or only there.
+  /// or only in this range.
   void forget(const TypedPointer& written, std::size_t count);
   void free();
 
@@ -108,7 +106,7 @@ class Narrowed {
     Matrix matrix{};
     void* memory = nullptr;
     std::size_t bytes = 0;
-    std::uint64_t used = 0; ///< The higher, the later.
+    std::uint64_t used = 0; ///< Higher is more recent.
   };
 
   int gpu_;
@@ -118,13 +116,13 @@ class Narrowed {
   std::array<Slot, 4> slots_;
 };
 
-/// Null: there is none here.
+/// The library; null if there is none.
 const Blas* find_blas();
 
-/// Returned where it has to be computed by other means.
+/// Returned if the product must be computed by our own kernels.
 inline constexpr int k_no_blas = -1;
 
-/// Puts it on the stream. `has_ended`: with its epilogue; else the product alone.
+/// Launches a product on the stream. `has_ended`: whether the epilogue was applied, too.
 int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_ended);
 
 } // namespace trainer

@@ -1,16 +1,15 @@
-// A warp's product of small matrices by tensor cores: bf16 in, sums in float32 (PTX ISA,
-// mma.m16n8k16), and how what it multiplies comes there: from global memory to shared memory behind
-// the back of the threads (cp.async), and from there to registers, four squares of 8 × 8 by one
-// instruction (ldmatrix).
+// A warp's product of small matrices with tensor cores: bf16 operands, float32 sums (PTX ISA,
+// mma.m16n8k16), and the loads of its operands: from global to shared memory asynchronously
+// (cp.async), and from there to registers, four squares of 8 × 8 in one instruction (ldmatrix).
 //
-// Of D (16, 8) += A (16, 16) · B (16, 8) lane 4·g + t has, two values of bf16 in a word, the lower
+// In D (16, 8) += A (16, 16) · B (16, 8) lane 4·g + t holds, two values of bf16 per word, the lower
 // one first:
 //
 //   a   rows g and g + 8 at steps 2t, 2t+1, then both rows at steps 2t+8, 2t+9
 //   b   column g at steps 2t, 2t+1, then at steps 2t+8, 2t+9
 //   d   row g at columns 2t, 2t+1, then row g + 8
 //
-// So what two products beside each other leave, 16 columns, is the A of the next, once packed.
+// So the sums of two neighbouring products, 16 columns, are operand A of the next, once packed.
 #pragma once
 
 #include <cmath>
@@ -25,7 +24,7 @@ namespace {
 
 using Sums = float[4];
 using FactorA = std::uint32_t[4];
-using Squares = std::uint32_t[4]; ///< Of four squares two values each.
+using Squares = std::uint32_t[4]; ///< Two values of each of four squares.
 
 #ifndef DTRAIN_CUDA_ON_CPU
 __device__ inline std::uint32_t pack_bf16(float first, float second) {
@@ -41,13 +40,13 @@ __device__ inline void add_mma(Sums& d, const FactorA& a, std::uint32_t b0, std:
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// Of what lies in shared memory.
+/// The 32-bit address of a pointer to shared memory.
 __device__ inline std::uint32_t shared_address(const void* memory) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
 }
 
-/// Lane 8·i + r says where row r of square i begins, at a multiple of 16 bytes. Lane 4·g + t gets
-/// of each square columns 2t, 2t+1 of row g; turned: rows 2t, 2t+1 of column g.
+/// Lane 8·i + r gives the address of row r of square i, aligned to 16 bytes. Lane 4·g + t gets
+/// columns 2t, 2t+1 of row g of each square; transposed: rows 2t, 2t+1 of column g.
 __device__ inline void load_squares(const void* row, Squares& to) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -61,7 +60,7 @@ __device__ inline void load_turned_squares(const void* row, Squares& to) {
                : "memory");
 }
 
-/// 16 or 4 bytes from global to shared memory, or zeros, once wait_for_copies() has returned.
+/// Copies 16 or 4 bytes, or zeros, from global to shared memory; done after wait_for_copies().
 template <int Bytes>
 __device__ void copy_behind(const void* from, void* to, bool is_there) {
   const int bytes = is_there ? Bytes : 0;
@@ -75,10 +74,10 @@ __device__ void copy_behind(const void* from, void* to, bool is_there) {
                  : "memory");
   }
 }
-/// For this thread's.
+/// Waits for the copies of this thread.
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-/// To some 22 bits; of less than 2^-126 0.
+/// 2^x to about 22 bits; 0 below 2^-126.
 __device__ inline float power_of_two(float x) {
   float power = 0;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
@@ -86,7 +85,7 @@ __device__ inline float power_of_two(float x) {
 }
 #endif
 
-/// 16 columns of sums as the A of a product along them.
+/// Packs 16 columns of sums as operand A of a product along them.
 __device__ inline void pack_sums(const Sums& left, const Sums& right, FactorA& a) {
   a[0] = pack_bf16(left[0], left[1]);
   a[1] = pack_bf16(left[2], left[3]);

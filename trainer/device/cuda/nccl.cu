@@ -1,5 +1,5 @@
-// NCCL behind its table: libnccl.so.2, found as any library is, beside the plug-in, or
-// in a Python wheel.
+// NCCL behind its table of functions: libnccl.so.2 from the loader's path, from beside the plug-in,
+// or from a Python wheel.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -20,7 +20,7 @@ constexpr int k_least_nccl = NCCL_VERSION(2, 28, 0);
 static_assert(static_cast<int>(ncclInProgress) == k_nccl_in_progress);
 static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
 
-/// Its functions, by their own names.
+/// The library's functions.
 struct Nccl {
   decltype(&ncclGetVersion) get_version;
   decltype(&ncclGetErrorString) error_string;
@@ -57,8 +57,8 @@ int make_id(NcclId* id) {
   return error;
 }
 
-/// What `calls` return first that is neither success nor in progress; else what the group's end
-/// does.
+/// Makes `calls` in a group. Returns the first result that is neither success nor in progress;
+/// otherwise that of the group's end.
 template <typename Calls>
 int grouped(const Calls& calls) {
   ncclResult_t error = nccl.group_start();
@@ -150,7 +150,7 @@ int put(const NcclCall* calls, std::size_t count) {
 int abort_comm(void* comm) { return nccl.abort(comm_of(comm)); }
 int destroy(void* comm) { return nccl.destroy(comm_of(comm)); }
 
-/// Empty, or why there is none.
+/// Empty, or the reason why NCCL cannot be used.
 std::string load(DtrainNccl& table) {
   std::string why;
   void* library = open_library(k_nccl_library, why);

@@ -1,5 +1,5 @@
-// NCCL on GPUs' memory, as the plug-in (cuda_device.h) has it for the trainer: a table of
-// functions, for tests have one of their own (tests/cuda_on_cpu/nccl.cpp).
+// NCCL on the memory of GPUs, through the plug-in (cuda_device.h): a table of functions, which
+// tests replace with their own (tests/cuda_on_cpu/nccl.cpp).
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace trainer {
 
 class Stream;
 
-/// What the ranks of a communicator of NCCL's find each other by: one makes it and tells the
-/// others.
+/// The id by which the ranks of an NCCL communicator find each other: one rank makes it and sends
+/// it to the others.
 struct NcclId {
   char bytes[128];
 };
@@ -20,7 +20,7 @@ struct NcclId {
 struct NcclRank {
   int rank;
   int gpu;
-  void* comm; ///< NCCL's own, which connect() makes.
+  void* comm; ///< NCCL's communicator, made by connect().
 };
 
 /// A rank's part of a collective, in place.
@@ -30,30 +30,30 @@ struct NcclCall {
   void* comm;
   const Stream* stream;
   void* memory;
-  std::size_t count; ///< Of values of `dtype`: of the last two, in a rank's chunk.
+  std::size_t count; ///< Values of `dtype`; in the last two collectives, of a rank's chunk.
   DType dtype;
-  int root; ///< Of reduce and broadcast; of the last two, this rank.
+  int root; ///< Root of reduce and broadcast; in the last two collectives, this rank.
 };
 
-/// NCCL, whose calls do not block here: what returns k_nccl_in_progress is done when state() says
-/// 0, and until then its communicator takes no other call but abort. All return 0, that, or NCCL's
-/// error code, which text() spells out.
+/// NCCL with non-blocking calls: one that returns k_nccl_in_progress is done when state() returns
+/// 0, and until then its communicator takes no other call but abort. All return 0,
+/// k_nccl_in_progress, or NCCL's error code, which text() spells out.
 inline constexpr int k_nccl_in_progress = 7;
 struct DtrainNccl {
-  int version; ///< NCCL's: 23007 is 2.30.7.
+  int version; ///< NCCL's version: 23007 is 2.30.7.
   void (*text)(int error, void* comm, char* text, std::size_t size);
   int (*make_id)(NcclId* id);
   /// Begins to connect all ranks of this process with those of the others.
   int (*connect)(const NcclId* id, int world_size, NcclRank* ranks, std::size_t count);
   int (*state)(void* comm);
-  /// Memory that collectives read and write in place, faster where NCCL knows of it.
+  /// Registers memory for collectives in place, which are faster on registered memory.
   int (*add_memory)(void* comm, void* memory, std::size_t bytes, void** handle);
   int (*remove_memory)(void* comm, void* handle);
-  /// As one group: none waits for another. Each is carried out on its stream.
+  /// Starts collectives as one group, so that none waits for another; each runs on its own stream.
   int (*put)(const NcclCall* calls, std::size_t count);
-  /// Ends what is under way, whatever it has come to, and frees `comm`. Beside any other call.
+  /// Aborts running collectives and frees `comm`. May be called beside any other call.
   int (*abort)(void* comm);
-  /// Frees `comm`, of which nothing is under way.
+  /// Frees `comm`; no collective may be running.
   int (*destroy)(void* comm);
 };
 

@@ -1,5 +1,5 @@
-// LayerNorm. Letters as text_kernels.h has them; the values that a kernel reads and writes are
-// beside it, of 4 or 2 bytes each.
+// LayerNorm. Letters as in text_kernels.h. Beside each kernel are the values that it reads and
+// writes per value, of 4 or 2 bytes each.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/product.cuh"
 
@@ -8,14 +8,14 @@
 namespace trainer {
 namespace {
 
-constexpr int k_eight = 8; ///< Of bf16 16 bytes.
+constexpr int k_eight = 8; ///< 16 bytes of bf16.
 
-/// `Kept` packs of a row in the registers of each who share it; zeros past the row's end.
+/// `Kept` packs of a row in the registers of each thread that shares it; zeros past the row's end.
 template <int N, int Kept>
 struct KeptRow {
   Pack<float, N> at[Kept];
 
-  /// Where number k begins in the row.
+  /// The column where pack k begins.
   __device__ static std::size_t column(const Share& share, int k) {
     return N * (share.first + static_cast<std::size_t>(k) * share.step);
   }
@@ -29,7 +29,7 @@ struct KeptRow {
     }
     return kept;
   }
-  /// work(k, column) of what is there.
+  /// Calls work(k, column) for each pack within the row.
   template <typename Work>
   __device__ static void each(const Share& share, std::size_t width, const Work& work) {
     for (int k = 0; k < Kept; ++k) {
@@ -42,7 +42,7 @@ struct KeptRow {
   __device__ void write(const Share& share, std::size_t width, Value* row) const {
     each(share, width, [&](int k, std::size_t at_column) { store_floats(at[k], row + at_column); });
   }
-  /// The same, added to what `before` is not null for.
+  /// The same, plus `before` unless that is null.
   template <typename Value>
   __device__ void write_sum(const Share& share, std::size_t width, const Value* before,
                             Value* row) const {
@@ -65,8 +65,8 @@ __device__ inline std::size_t first_of_warps() {
 }
 __device__ inline std::size_t all_warps() { return std::size_t{gridDim.x} * k_warps; }
 
-/// act(how many eights a lane keeps of a row), at most `Most`: a kernel of it is put there; else
-/// `otherwise`(): they do not lie so, or are too many.
+/// Calls act(eights per lane) to launch the kernel for rows of which a lane keeps at most `Most`
+/// eights; calls otherwise() if a row is longer or not aligned.
 template <int Most, typename Act, typename Otherwise, typename... T>
 int by_kept(std::size_t width, const Act& act, const Otherwise& otherwise, const T*... arrays) {
   constexpr std::size_t k_pass = k_eight * k_warp_lanes;
@@ -87,7 +87,7 @@ int by_kept(std::size_t width, const Act& act, const Otherwise& otherwise, const
   }
 }
 
-/// A warp a row: a value read, one written.
+/// One warp per row: one value read, one written.
 template <int Kept, typename Value>
 __global__ void __launch_bounds__(k_threads)
     norm_kept(NormShape s, const Value* x, const float* gain, const float* shift, Value* y,
@@ -127,9 +127,9 @@ __global__ void __launch_bounds__(k_threads)
   }
 }
 
-/// A warp a row: two values read and one written, and one more read where `onto` is not null. A
-/// block's sums of what becomes dgain and dshift are a row of `partial` (blocks, 2, width), its
-/// warps' added up in turn.
+/// One warp per row: two values read and one written, and one more read unless `onto` is null. Each
+/// block leaves its sums for dgain and dshift in a row of `partial` (blocks, 2, width), adding its
+/// warps in turn.
 template <int Kept, typename Value>
 __global__ void __launch_bounds__(k_threads, Kept <= 3 ? 2 : 1)
     norm_backward_kept(NormShape s, const Value* x, const float* moments, const float* gain,
@@ -138,13 +138,13 @@ __global__ void __launch_bounds__(k_threads, Kept <= 3 ? 2 : 1)
   using Row = KeptRow<k_eight, Kept>;
   const Share lanes = of_warp();
   const float share = 1.0F / static_cast<float>(s.width);
-  Row sums_of_columns[2] = {}; // What becomes dgain, and dshift.
+  Row sums_of_columns[2] = {}; // For dgain, and dshift.
   for (std::size_t row = first_of_warps(); row < s.rows; row += all_warps()) {
     Row units = Row::of(lanes, x + row * s.width, s.width);
     Row changes = Row::of(lanes, dy + row * s.width, s.width);
     const float mean = moments[2 * row];
     const float inverse = moments[2 * row + 1];
-    float of_gradient = 0; // Of the gradient by gain, and of its product with the unit.
+    float of_gradient = 0; // Sums of dy · gain, and of that times the normalised value.
     float of_product = 0;
     Row::each(lanes, s.width, [&](int k, std::size_t column) {
       const auto gains = load<k_eight>(gain + column);
@@ -184,11 +184,11 @@ __global__ void __launch_bounds__(k_threads, Kept <= 3 ? 2 : 1)
   }
 }
 
-constexpr int k_wide_kept = 2; ///< Fours a thread, of rows that a block takes:
-constexpr std::size_t k_widest = k_wide_kept * k_four * k_row_threads; ///< so many at most.
+constexpr int k_wide_kept = 2; ///< Fours per thread, for rows that a block processes,
+constexpr std::size_t k_widest = k_wide_kept * k_four * k_row_threads; ///< and the widest such row.
 using WideRow = KeptRow<k_four, k_wide_kept>;
 
-/// A row of what a norm's gradient comes from.
+/// One row of the inputs of a norm's gradient.
 struct WideNormRow {
   WideRow x;
   WideRow dy;
@@ -204,7 +204,7 @@ struct WideNormRow {
   }
 };
 
-/// As norm_backward_kept(), a block a row, of which the next is loaded meanwhile.
+/// As norm_backward_kept(), one block per row, loading the next row meanwhile.
 template <typename Value>
 __global__ void __launch_bounds__(k_row_threads)
     norm_backward_wide(NormShape s, const Value* x, const float* moments, const float* gain,
@@ -215,13 +215,13 @@ __global__ void __launch_bounds__(k_row_threads)
   WideRow dgain = {};
   WideRow dshift = {};
   auto next = WideNormRow::of(s, blockIdx.x, x, moments, dy);
-  unsigned half = 0; // Of the room, in turn.
+  unsigned half = 0; // Half of the room, alternating.
   for (std::size_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
     WideNormRow own = next;
     if (row + gridDim.x < s.rows) {
       next = WideNormRow::of(s, row + gridDim.x, x, moments, dy);
     }
-    float sums[2] = {0, 0}; // Of the gradient by gain, and of its product with the unit.
+    float sums[2] = {0, 0}; // Sums of dy · gain, and of that times the normalised value.
     for (int k = 0; k < k_wide_kept; ++k) {
       for (std::size_t i = 0; i < k_four; ++i) {
         float& unit = own.x.at[k].at[i];
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(k_row_threads)
   dshift.write(of_block(), s.width, own + s.width);
 }
 
-/// Of columns of (rows, 2, width), where their sums go.
+/// Where the sums of columns of (rows, 2, width) go.
 struct NormChanges {
   std::size_t width;
   float* dgain;
@@ -261,7 +261,7 @@ struct NormChanges {
   }
 };
 
-/// Any rows, a warp each: a value read, which stays in the caches for two more passes, and one
+/// Any rows, one warp each: one value read, which stays in the caches for two more passes, and one
 /// written.
 template <typename Value>
 __global__ void norm_kernel(NormShape s, const Value* x, const float* gain, const float* shift,
@@ -291,8 +291,8 @@ __global__ void norm_kernel(NormShape s, const Value* x, const float* gain, cons
   }
 }
 
-/// Any rows, a warp each, beside two sums of columns: two values read, one written, and one more
-/// read where `onto` is not null.
+/// Any rows, one warp each, without the sums of columns: two values read, one written, and one more
+/// read unless `onto` is null.
 template <typename Value>
 __global__ void norm_backward_kernel(NormShape s, const Value* x, const float* moments,
                                      const float* gain, Value* dy, Value* onto) {
@@ -322,7 +322,7 @@ __global__ void norm_backward_kernel(NormShape s, const Value* x, const float* m
   }
 }
 
-/// What a norm's gain has as its gradient of a value: for sums over rows, two values read each.
+/// One value's part of the gradient of the gain, for sums over rows: two values read.
 template <typename Value>
 struct GainChange {
   std::size_t width;
@@ -360,7 +360,7 @@ int put_norm(const CudaStreamHandle* stream, const NormShape& s, const ConstType
   });
 }
 
-/// What put_norm_backward() is asked for, of its type.
+/// The arguments of put_norm_backward(), typed.
 template <typename Value>
 struct NormBackward {
   NormShape shape;
@@ -374,12 +374,12 @@ struct NormBackward {
   float* dshift;
 };
 
-/// Where blocks leave their sums of columns, behind what these sums need themselves.
+/// Where blocks leave their sums of columns, after the room of the sums' own reduction.
 float* norm_partials(const CudaStreamHandle* stream) {
   return reinterpret_cast<float*>(stream->partial) + k_column_partials;
 }
 
-/// So many blocks a multiprocessor, as far as there is room for their sums of columns.
+/// Number of blocks for so many per multiprocessor, limited by the room for their sums of columns.
 std::size_t most_norm_blocks(const CudaStreamHandle* stream, const NormShape& s,
                              std::size_t a_multiprocessor) {
   constexpr std::size_t k_floats =
@@ -387,7 +387,7 @@ std::size_t most_norm_blocks(const CudaStreamHandle* stream, const NormShape& s,
   return std::min(stream->multiprocessors * a_multiprocessor, k_floats / (2 * s.width));
 }
 
-/// dgain and dshift, of what so many blocks have left.
+/// dgain and dshift from the sums that the blocks have left.
 template <typename Value>
 int put_norm_columns(const CudaStreamHandle* stream, const NormBackward<Value>& g,
                      unsigned blocks) {
@@ -412,7 +412,7 @@ int put_any_norm_backward(const CudaStreamHandle* stream, const NormBackward<Val
                              stream, s, g.x, g.moments, g.gain, g.dy, g.onto);
 }
 
-/// Of rows of fours, at most k_widest; of eight or more a block.
+/// For rows of fours, at most k_widest wide, eight or more per block.
 template <typename Value>
 int put_wide_norm_backward(const CudaStreamHandle* stream, const NormBackward<Value>& g) {
   constexpr std::size_t k_rows_a_block = 8;
@@ -426,7 +426,7 @@ int put_wide_norm_backward(const CudaStreamHandle* stream, const NormBackward<Va
   return error != 0 ? error : put_norm_columns(stream, g, blocks);
 }
 
-/// Of rows of which a lane keeps so many eights.
+/// For rows of which a lane keeps so many eights.
 template <int Kept, typename Value>
 int put_kept_norm_backward(const CudaStreamHandle* stream, const NormBackward<Value>& g) {
   const NormShape& s = g.shape;

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a folder holds, sorted by name; nothing where it can't be read.
+/// Entries of a folder, sorted by name; empty if it cannot be read.
 std::vector<fs::path> entries(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -24,7 +24,7 @@ std::vector<fs::path> entries(const fs::path& folder) {
   return found;
 }
 
-/// Adds those of PREFIX/lib/python3*/{site,dist}-packages/nvidia/*/lib.
+/// Adds the folders PREFIX/lib/python3*/{site,dist}-packages/nvidia/*/lib.
 void add_folders(const fs::path& prefix, std::vector<fs::path>& to) {
   std::error_code error;
   for (const fs::path& python : entries(prefix / "lib")) {
@@ -41,8 +41,8 @@ void add_folders(const fs::path& prefix, std::vector<fs::path>& to) {
   }
 }
 
-/// The folder above bin/python3, by the name that a shell finds it under: a virtual environment's
-/// is a link to a Python elsewhere.
+/// The folder above bin/python3, without resolving links: a virtual environment's python3 is a link
+/// to a Python elsewhere.
 fs::path prefix_of_python(std::string_view path) {
   std::error_code error;
   while (!path.empty()) {

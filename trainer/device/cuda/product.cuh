@@ -1,10 +1,10 @@
-// Matrix products, of whatever is at hand a value at a time: C (m, n) = A (m, k) · B (k, n), where
-// A and B are functors of (line, step), line a row of A or a column of B, or of what they keep of
-// both (kept_of), and `End` takes what comes of it.
+// Matrix products of computed operands: C (m, n) = A (m, k) · B (k, n), where A and B are functors
+// of (line, step); a line is a row of A or a column of B. Operands may precompute what they need of
+// a line or step (kept_of). `End` consumes the result.
 //
-// A block computes a tile of 64 × 64 of C, or of 128 × 32, a thread 8 × 4 of it, while what the
-// next steps along k take is on its way to registers. What follows a product (bias, ReLU, pooling)
-// is done while a tile is in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
+// A block computes a tile of 64 × 64 or 128 × 32 of C, a thread 8 × 4 of it, while the operands of
+// the next steps along k are loaded to registers. Epilogues (bias, ReLU, pooling) work on the tile
+// in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
 #pragma once
 
 #include <utility>
@@ -14,24 +14,23 @@
 namespace trainer {
 namespace {
 
-constexpr int k_product_threads = 128; ///< Of a block,
-constexpr int k_own_rows = 8;          ///< of whose tile each has so many rows
-constexpr int k_own_columns = 4;       ///< and columns;
-constexpr int k_deep = 16;             ///< and so many steps along k are in shared memory.
+constexpr int k_product_threads = 128; ///< Threads of a block.
+constexpr int k_own_rows = 8;          ///< Rows of the tile per thread,
+constexpr int k_own_columns = 4;       ///< and columns.
+constexpr int k_deep = 16;             ///< Steps along k in shared memory.
 
-/// A block's tile, for products as wide as that or much wider.
+/// The tile of a block, for products at least as wide.
 template <int Columns>
 struct Tiling {
   static constexpr int k_columns = Columns;
   static constexpr int k_rows = k_product_threads * k_own_rows * k_own_columns / Columns;
-  static constexpr int k_across = Columns / k_own_columns; ///< Threads.
+  static constexpr int k_across = Columns / k_own_columns; ///< Threads across.
   static constexpr std::size_t k_room = (k_rows + Columns) * k_deep * sizeof(float);
 };
 using Square = Tiling<64>;
 using Narrow = Tiling<32>;
 
-/// How large a product is. A block takes `split` steps along k, and as many blocks as that takes
-/// share a tile.
+/// The size of a product. A block takes `split` steps along k, and k / split blocks share a tile.
 struct Extent {
   std::size_t m;
   std::size_t n;
@@ -39,24 +38,24 @@ struct Extent {
   std::size_t split;
 };
 
-/// In memory. `k_along_steps`: neighbouring steps are neighbours there, else lines are.
+/// An operand in memory. `k_along_steps`: neighbouring steps are contiguous; else lines are.
 template <bool AlongSteps, typename Value = float>
 struct Strided {
   static constexpr bool k_along_steps = AlongSteps;
   const Value* from;
-  std::size_t stride; ///< From line to line along steps, else from step to step.
+  std::size_t stride; ///< From line to line if contiguous along steps, else from step to step.
 
   __device__ float operator()(std::size_t line, std::size_t step) const {
     return AlongSteps ? from[line * stride + step] : from[step * stride + line];
   }
 };
 
-/// What a number is of: a row of A or a column of B, or a step along k.
+/// Tags for kept_of(): a row of A or a column of B, or a step along k.
 struct Line {};
 struct Step {};
 
-/// What `from` keeps of a line, or of a step along k, so that a value of both is quickly found:
-/// what its kept() returns, if it has that, else the number.
+/// What `from` precomputes for a line or a step, so that reading a value is fast: the result of its
+/// kept() if it has one, else the number itself.
 template <typename Of, typename From>
 __device__ auto kept_of(const From& from, std::size_t number) {
   if constexpr (requires { from.kept(Of(), number); }) {
@@ -66,9 +65,9 @@ __device__ auto kept_of(const From& from, std::size_t number) {
   }
 }
 
-/// A thread's part of tiles of so many lines and k_deep steps along k, the same lines of each, on
-/// their way to shared memory, [step][line], zeros past the ends. Neighbouring threads read what is
-/// neighbouring in memory.
+/// Loads a thread's part of tiles of so many lines and k_deep steps along k, the same lines of each
+/// tile, to shared memory [step][line], with zeros past the ends. Neighbouring threads read
+/// neighbouring memory.
 template <typename From, int Lines>
 class TileLoader {
  public:
@@ -81,7 +80,7 @@ class TileLoader {
     }
   }
 
-  /// Of steps [first, last).
+  /// Loads steps [first, last) to registers.
   __device__ void fetch(std::size_t first, std::size_t last) {
     DTRAIN_UNROLL
     for (int k = 0; k < k_steps; ++k) {
@@ -105,7 +104,7 @@ class TileLoader {
   }
 
  private:
-  static constexpr int k_all = Lines * k_deep / k_product_threads; ///< Values a thread.
+  static constexpr int k_all = Lines * k_deep / k_product_threads; ///< Values per thread.
   static constexpr int k_steps_at_once = From::k_along_steps ? k_deep : k_product_threads / Lines;
   static constexpr int k_steps = k_deep / k_steps_at_once;
   static constexpr int k_lines = k_all / k_steps;
@@ -127,19 +126,19 @@ class TileLoader {
   float values_[k_steps][k_lines];
 };
 
-/// A thread's: rows on end, columns as far apart as there are threads across, so that no bank is
-/// read twice.
+/// A thread's sums: contiguous rows, and columns as far apart as there are threads across, to avoid
+/// bank conflicts.
 using Tile = float[k_own_rows][k_own_columns];
 
-/// Where a thread's part of a tile begins in C, and how far apart its columns are.
+/// Where a thread's part of a tile begins in C, and the distance of its columns.
 struct TilePlace {
   std::size_t row;
   std::size_t column;
   int apart;
 };
 
-/// sum = the products of a block's tile, which begins at `row` and `column` of C, along steps
-/// [first, last). `tiles`: T::k_room bytes that the block shares.
+/// sum = the product of a block's tile, which begins at `row` and `column` of C, over steps
+/// [first, last). `tiles`: T::k_room bytes of shared memory.
 template <typename T, typename A, typename B>
 __device__ TilePlace multiply_tile(const Extent& size, const A& from_a, const B& from_b,
                                    std::size_t row, std::size_t column, std::size_t first,
@@ -196,7 +195,7 @@ __global__ void __launch_bounds__(k_product_threads)
   end(sum, place, size);
 }
 
-/// Φ(x), of the normal distribution.
+/// Φ(x), the normal distribution function.
 __device__ inline float phi_of(float x) { return 0.5F * (1 + erff(x * 0.70710678F)); }
 
 __device__ inline float gelu_slope(float x) {
@@ -210,12 +209,12 @@ __device__ inline float gelu_share(float x) {
 }
 
 __device__ inline float gelu_tanh_slope(float x) {
-  const float rest = expf(fminf(-1.5957691F * (x + 0.044715F * x * x * x), 80)); // Not infinite.
-  const float share = 1 / (1 + rest); // And 1 - share is share · rest, with no bits lost.
+  const float rest = expf(fminf(-1.5957691F * (x + 0.044715F * x * x * x), 80)); // Finite.
+  const float share = 1 / (1 + rest); // 1 - share = share · rest, without cancellation.
   return share + x * share * (share * rest) * (1.5957691F + 0.2140645F * x * x);
 }
 
-/// A Matmul's epilogue, of a C of such values.
+/// The epilogue of a Matmul whose C has this type.
 template <typename Value>
 struct Ending {
   using Epilogue = Matmul::Epilogue;
@@ -238,7 +237,7 @@ struct Ending {
   DTRAIN_ON_BOTH bool is_slope() const {
     return epilogue >= Epilogue::drelu && epilogue <= Epilogue::dgelu_tanh;
   }
-  /// Of columns from `column` on.
+  /// The biases of N columns from `column` on.
   template <int N>
   __device__ Pack<float, N> biases(std::size_t column) const {
     return is_bf16_bias ? load_floats<N>(static_cast<const Bf16Value*>(bias) + column)
@@ -248,11 +247,11 @@ struct Ending {
     return is_bf16_bias ? are_fours(static_cast<const Bf16Value*>(bias))
                         : are_fours(static_cast<const float*>(bias));
   }
-  /// What becomes of a value of C that has the bias, or that `its_u` is beside.
+  /// Applies the epilogue to a value of C, after the bias; `its_u` is the value of u.
   __device__ float end(float value, float its_u) const {
     switch (epilogue) {
     case Epilogue::relu_bias:
-      return value < 0 ? 0.0F : value; // A NaN stays one.
+      return value < 0 ? 0.0F : value; // Keeps a NaN.
     case Epilogue::gelu_bias:
       return value * phi_of(value);
     case Epilogue::gelu_tanh_bias:
@@ -267,7 +266,7 @@ struct Ending {
       return value;
     }
   }
-  /// What becomes of value number `at` of C, which is in `column`.
+  /// Applies the epilogue to value number `at` of C, in `column`.
   __device__ float operator()(float value, std::size_t at, std::size_t column) const {
     if (has_bias(epilogue)) {
       value += biases<1>(column).at[0];
@@ -279,14 +278,14 @@ struct Ending {
   }
 };
 
-/// To memory, (m, n) row-major, of several splits one after the other.
+/// Writes C to memory, (m, n) row-major, the splits one after the other.
 template <typename Value>
 struct Store {
   Value* c;
   bool accumulate = false;
   Ending<Value> ending = {};
-  std::size_t row_size = 0;    ///< From a row of C to the next; 0: n.
-  const Value* plus = nullptr; ///< Added to it.
+  std::size_t row_size = 0;    ///< Row stride of C; 0: n.
+  const Value* plus = nullptr; ///< Added to C.
 
   __device__ void operator()(const Tile& sum, const TilePlace& place, const Extent& size) const {
     Value* const to = c + blockIdx.z * size.m * size.n;
@@ -316,13 +315,13 @@ int put_product(const CudaStreamHandle* stream, std::size_t m, std::size_t n, st
                 k_product_threads, T::k_room, stream, Extent{m, n, k, split}, a, b, end);
 }
 
-constexpr std::size_t k_column_blocks = 768; ///< Of 132 multiprocessors, 6 each, in one wave;
+constexpr std::size_t k_column_blocks = 768; ///< One wave: 6 on each of 128 multiprocessors.
 static_assert(k_column_blocks <= k_cuda_arrivals);
-constexpr std::size_t k_column_partials = k_column_blocks * k_warp_lanes; ///< what they leave.
-constexpr std::size_t k_rows_ahead = 8; ///< That a thread loads at once.
+constexpr std::size_t k_column_partials = k_column_blocks * k_warp_lanes; ///< Their sums.
+constexpr std::size_t k_rows_ahead = 8; ///< Rows that a thread loads ahead.
 
-/// The sums of rows [first, last) of from(row, column), of a warp's width of columns: to the first
-/// warp. Each of the block's warps takes every k_warps-th row. `room`: a value a thread.
+/// Sums rows [first, last) of from(row, column), for one column per lane; the first warp gets the
+/// sums. Each warp of the block takes every k_warps-th row. `room`: one value per thread.
 template <typename From>
 __device__ float sum_of_rows(std::size_t first, std::size_t last, std::size_t columns,
                              std::size_t column, const From& from, float* room) {
@@ -348,8 +347,8 @@ __device__ float sum_of_rows(std::size_t first, std::size_t last, std::size_t co
   return sum;
 }
 
-/// to (n) (+)= the sum of the rows of (m, n) values `from`(row, column). Of many rows several
-/// blocks take a part each, of which the last to come adds up what they leave in `partial`.
+/// to (n) (+)= the sum of the rows of (m, n) values from(row, column). Many rows are split over
+/// several blocks; the last to finish adds up the sums that all leave in `partial`.
 template <typename From, typename To>
 __global__ void __launch_bounds__(k_threads)
     column_sums(std::size_t m, std::size_t n, From from, bool accumulate, To to, float* partial,
@@ -374,7 +373,7 @@ __global__ void __launch_bounds__(k_threads)
   }
 }
 
-/// `to`: a pointer, or what is indexed like one. `partial`: k_column_partials floats.
+/// `to`: a pointer, or anything indexed like one. `partial`: k_column_partials floats.
 template <typename From, typename To>
 int put_column_sums(const CudaStreamHandle* stream, std::size_t m, std::size_t n, const From& from,
                     bool accumulate, const To& to, float* partial) {

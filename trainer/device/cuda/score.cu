@@ -1,19 +1,19 @@
-// The end of a classifier of few classes: its last layer's product, softmax, cross-entropy and the
-// gradient of what that layer reads, in one kernel, as each is of one row. Of the MLP's 64 rows of
-// 128 values and 10 classes each of the four takes as long as a launch. What takes time is how far
-// memory is away: all that a block needs is asked for at once.
+// The end of a classifier of few classes in one kernel, row by row: the product of its last layer,
+// softmax, cross-entropy, and the gradient of the layer's input. For the MLP's 64 rows of 128
+// values and 10 classes, each of the four alone would take as long as a launch. Memory latency
+// dominates, so a block requests all that it needs at once.
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/sums.cuh"
 
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_most_in_shared = 8192; ///< Floats of a weight.
-constexpr int k_at_once = 8;                   ///< Classes, and
-constexpr int k_parts = 4;                     ///< warps' widths of dx.
+constexpr std::size_t k_most_in_shared = 8192; ///< Largest weight in floats.
+constexpr int k_at_once = 8;                   ///< Classes,
+constexpr int k_parts = 4;                     ///< and warp widths of dx, at a time.
 
-/// A warp a row, of whose classes each lane has one. Of a row x is read and dx written once. The
-/// weight lies in shared memory, where it has room there (`weight_room`: floats).
+/// One warp per row, one class per lane. Reads x and writes dx once. The weight is copied to shared
+/// memory if it fits (`weight_room`: floats).
 __global__ void __launch_bounds__(k_threads)
     score_kernel(DenseShape s, const float* x, const float* weight, const float* bias,
                  const std::int32_t* labels, const float* scale, float* change, float* dx,
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(k_threads)
   DYNAMIC_SHARED(double, room);
   Score before;
   if (threadIdx.x == 0) {
-    before = *score; // The host's memory, and far away: while all else goes on.
+    before = *score; // Host memory is slow: this load overlaps the rest.
   }
   auto* const in_shared = reinterpret_cast<float*>(room + 2 * k_warps);
   for (std::size_t i = threadIdx.x; i < weight_room; i += k_threads) {
@@ -32,11 +32,11 @@ __global__ void __launch_bounds__(k_threads)
   const unsigned lane = threadIdx.x % k_warp_lanes;
   const unsigned warp = threadIdx.x / k_warp_lanes;
   __syncthreads();
-  double sums[2] = {0, 0}; // Of the loss, and of what is right.
+  double sums[2] = {0, 0}; // Loss, and number of correct rows.
   for (std::size_t row = std::size_t{blockIdx.x} * k_warps + warp; row < s.rows;
        row += std::size_t{gridDim.x} * k_warps) {
     const float* const from = x + row * s.inputs;
-    float z = -INFINITY; // Of class `lane`.
+    float z = -INFINITY; // Logit of class `lane`.
     for (std::size_t c = 0; c < s.outputs; c += k_at_once) {
       float products[k_at_once] = {};
       for (std::size_t i = lane; i < s.inputs; i += k_warp_lanes) {

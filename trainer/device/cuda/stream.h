@@ -1,4 +1,4 @@
-// A stream as the plug-in's kernels and libraries see it.
+// A stream, with the scratch memory and settings that kernels and libraries use on it.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,21 @@ class Narrowed;
 struct CudaStreamHandle {
   int gpu = 0;
   cudaStream_t stream = nullptr;
-  /// Of the GPU's memory: what blocks of a kernel leave to be added up, by the last of them or by
-  /// the next kernel,
+  /// GPU memory for the partial sums of a kernel's blocks, which the last block or the next kernel
+  /// adds up,
   double* partial = nullptr;
-  unsigned* arrived = nullptr; ///< and how many of them are done: 0 between kernels.
-  void* workspace = nullptr;   ///< Likewise, of matrix products (matmul.h).
+  unsigned* arrived = nullptr; ///< and the number of blocks that are done: 0 between kernels.
+  void* workspace = nullptr;   ///< GPU memory of matrix products (matmul.h).
   std::size_t workspace_bytes = 0;
-  std::size_t most_shared = 0;      ///< Bytes of shared memory that a block may have.
-  std::size_t multiprocessors = 0;  ///< Of the GPU.
+  std::size_t most_shared = 0;      ///< Most bytes of shared memory of a block.
+  std::size_t multiprocessors = 0;  ///< Number of the GPU's multiprocessors.
   DType multiplies_in = DType::f32; ///< Device::multiply_in()
   bool allows_tf32 = false;         ///< Device::allow_tf32()
-  Narrowed* narrowed = nullptr;     ///< What is multiplied so (matmul.h).
+  Narrowed* narrowed = nullptr;     ///< Its cache of rounded operands (matmul.h).
 };
-/// Doubles, 8 MiB: norm_backward leaves two sums a column, of 1024 columns about 1000 blocks'.
+/// Doubles, 8 MiB: norm_backward leaves two sums per column, for 1024 columns of about 1000 blocks.
 inline constexpr std::size_t k_cuda_partials = std::size_t{1} << 20;
 inline constexpr std::size_t k_cuda_arrivals = 1024;
-inline constexpr std::size_t k_cuda_workspace = std::size_t{32} << 20; ///< What Hopper asks for.
+inline constexpr std::size_t k_cuda_workspace = std::size_t{32} << 20; ///< As for Hopper.
 
 } // namespace trainer

@@ -1,5 +1,5 @@
-// Sums over a warp, a block and a grid, in an order that is always the same: so a kernel gives the
-// same bits whenever it runs.
+// Sums over a warp, a block and a grid in a fixed order, so that a kernel gives the same bits in
+// every run.
 #pragma once
 
 #include "trainer/device/cuda/launch.h"
@@ -8,12 +8,12 @@ namespace trainer {
 namespace {
 
 constexpr int k_warp_lanes = 32;
-constexpr int k_threads = 256; ///< Of a block.
+constexpr int k_threads = 256; ///< Threads of a block.
 constexpr int k_warps = k_threads / k_warp_lanes;
-constexpr std::size_t k_most_blocks = 1024; ///< Of 132 multiprocessors, 8 each.
+constexpr std::size_t k_most_blocks = 1024; ///< About 8 on each of 132 multiprocessors.
 constexpr unsigned k_all_lanes = 0xffffffffU;
 
-/// Blocks of threads that take an item each, and go on to the next where there are more.
+/// Number of blocks if each thread takes one item at a time, in a grid-stride loop.
 inline unsigned blocks_for(std::size_t items, std::size_t a_block = k_threads,
                            std::size_t most = k_most_blocks) {
   const std::size_t blocks = (items + a_block - 1) / a_block;
@@ -33,7 +33,7 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
-/// None of which is a NaN.
+/// The largest value of a warp; no value may be a NaN.
 __device__ inline float warp_largest(float value) {
   for (int other = k_warp_lanes / 2; other > 0; other /= 2) {
     const float its = __shfl_xor_sync(k_all_lanes, value, other);
@@ -42,7 +42,8 @@ __device__ inline float warp_largest(float value) {
   return value;
 }
 
-/// `which` becomes the first of the warp's largest values, and `value` it. None is a NaN.
+/// Sets `value` to the warp's largest value and `which` to the first place of it. No value may be a
+/// NaN.
 __device__ inline void warp_argmax(float& value, unsigned& which) {
   for (int other = k_warp_lanes / 2; other > 0; other /= 2) {
     const float its = __shfl_xor_sync(k_all_lanes, value, other);
@@ -54,8 +55,8 @@ __device__ inline void warp_argmax(float& value, unsigned& which) {
   }
 }
 
-/// Each value becomes the sum of all of the block's threads'. `room`: N values a warp, not written
-/// again before the block's next barrier.
+/// Replaces each value with its sum over the block's threads. `room`: N values per warp, which must
+/// not be written again before the block's next barrier.
 template <typename T, int N>
 __device__ void block_sums(T (&values)[N], T* room) {
   const unsigned warps = blockDim.x / k_warp_lanes;
@@ -78,8 +79,8 @@ __device__ void block_sums(T (&values)[N], T* room) {
   }
 }
 
-/// Whether the block is the last of so many to come here; it sees what the others have written
-/// before. All of its threads come. `arrived` is 0 before the first and behind the last.
+/// Whether this block is the last of so many to arrive; it then sees what the others have written
+/// before. All threads of a block must call it. `arrived` is 0 before the first and after the last.
 __device__ inline bool is_last_block(unsigned* arrived, unsigned blocks, void* room) {
   auto* is_last = static_cast<unsigned*>(room);
   __threadfence();
@@ -96,8 +97,8 @@ __device__ inline bool is_last_block(unsigned* arrived, unsigned blocks, void* r
   return answer;
 }
 
-/// Each value becomes the sum of all of the grid's threads', in the block that comes last, which is
-/// told so. `room` as block_sums() has it; `partial`: N values a block.
+/// Replaces each value with its sum over the grid's threads, in the block that arrives last;
+/// returns whether this is that block. `room` as in block_sums(); `partial`: N values per block.
 template <int N>
 __device__ bool grid_sums(double (&values)[N], double* room, double* partial, unsigned* arrived) {
   block_sums(values, room);

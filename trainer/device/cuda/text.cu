@@ -1,6 +1,6 @@
-// What models of text compute between their products, but for embedding.cu and norm.cu. All but
-// gelu, which has an error function or an exponential a value, are bound by memory: the values that
-// each reads and writes are beside it, of 4 or 2 bytes each. Letters as text_kernels.h has them.
+// Kernels of text models beside products, embedding.cu and norm.cu. All but gelu, which computes an
+// error function or an exponential per value, are bound by memory: beside each are the values that
+// it reads and writes, of 4 or 2 bytes each. Letters as in text_kernels.h.
 #include "trainer/device/cuda/dropped.cuh"
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/mma.cuh"
@@ -11,7 +11,7 @@
 namespace trainer {
 namespace {
 
-/// 2 bytes written a word; two draws of about 60 integer operations each.
+/// 2 bytes written per word; two random draws of about 60 integer operations each.
 __global__ void keep_bits_kernel(KeepBits which, std::size_t words, std::uint16_t* to) {
   for (std::size_t word = first_item(); word < words; word += all_threads()) {
     unsigned bits = 0;
@@ -30,7 +30,7 @@ __global__ void keep_bits_kernel(KeepBits which, std::size_t words, std::uint16_
   }
 }
 
-/// What N values from value `i` on are multiplied by, whose words have 16 bits each.
+/// Dropout factors of N values from value `i` on; words have 16 bits.
 template <int N>
 __device__ Pack<float, N> drop_factors(const Dropped& dropped, std::size_t i) {
   const bool drops = dropped.keep != nullptr;
@@ -43,7 +43,7 @@ __device__ Pack<float, N> drop_factors(const Dropped& dropped, std::size_t i) {
   return factors;
 }
 
-/// A value and a bit read, a value written.
+/// One value and one bit read, one value written.
 template <typename Value>
 __global__ void drop_kernel(std::size_t n, Dropped dropped, const Value* x, Value* to) {
   const auto drop = [&]<int N>(std::size_t i, Pack<Value, N>& from, Pack<Value, N>& left) {
@@ -55,7 +55,7 @@ __global__ void drop_kernel(std::size_t n, Dropped dropped, const Value* x, Valu
   each_pack(of_grid(), n, true, drop, x, to);
 }
 
-/// Two values and a bit read, a value written.
+/// Two values and one bit read, one value written.
 template <typename Value>
 __global__ void drop_and_add_kernel(std::size_t n, Dropped dropped, const Value* residual,
                                     Value* x) {
@@ -75,7 +75,7 @@ __global__ void gelu_backward_kernel(std::size_t n, const Value* x, Value* dy) {
       of_grid(), n, [](float u, Value& change) { change = change * gelu_slope(u); }, x, dy);
 }
 
-/// A block a slot: what is masked is read, and written.
+/// One block per slot: reads and writes the row of a masked token, or writes zeros.
 template <typename Value>
 __global__ void gather_masked_kernel(MaskedShape s, const std::int32_t* masked, const Value* x,
                                      Value* to) {
@@ -94,7 +94,7 @@ __global__ void gather_masked_kernel(MaskedShape s, const std::int32_t* masked, 
   }
 }
 
-/// The same. No two slots are of one token.
+/// The reverse. No two slots share a token.
 template <typename Value>
 __global__ void scatter_masked_kernel(MaskedShape s, const std::int32_t* masked, const Value* from,
                                       Value* to) {
@@ -109,7 +109,7 @@ __global__ void scatter_masked_kernel(MaskedShape s, const std::int32_t* masked,
   }
 }
 
-/// Of all of a block's threads. `room`: a value a warp, not written again before the next barrier.
+/// Reduces over a block. `room`: one value per warp, not to be written before the next barrier.
 __device__ inline float block_largest(float value, float* room) {
   value = warp_largest(value);
   if (threadIdx.x % k_warp_lanes == 0) {
@@ -122,21 +122,21 @@ __device__ inline float block_largest(float value, float* room) {
   return value;
 }
 
-// Of many logits a block has as many threads as there are. Where it keeps them in shared memory,
-// two blocks of half as many share a multiprocessor, so that one reads while the other computes or
-// writes; else one has it for itself: so the rows under way, of 132 times 50,304 logits 27 MB at
-// most, are still in the second cache when they are read again.
+// For many logits a block is as large as possible. If it keeps its row in shared memory, two blocks
+// of half that size share a multiprocessor, so that one reads while the other computes or writes.
+// Otherwise it has a multiprocessor to itself, so that the rows in flight (132 times 50,304 logits,
+// 27 MB) are still in the L2 cache when they are read again.
 constexpr std::size_t k_many_logits = 8192;
 constexpr int k_most_threads = 1024;
 constexpr std::size_t k_rows_in_cache = 132;
-constexpr std::size_t k_score_room = (k_most_threads / k_warp_lanes) * 3; ///< Doubles.
+constexpr std::size_t k_score_room = (k_most_threads / k_warp_lanes) * 3; ///< In doubles.
 constexpr std::size_t k_room_besides =
     k_score_room * sizeof(double) + k_most_threads / k_warp_lanes * sizeof(float);
-static_assert(k_room_besides % 16 == 0); // Behind it logits are kept.
+static_assert(k_room_besides % 16 == 0); // Logits are kept after it.
 
-constexpr std::size_t k_reserved = 1024; ///< Bytes of each block's, of all but the first here.
+constexpr std::size_t k_reserved = 1024; ///< Bytes of shared memory that CUDA reserves per block.
 
-/// A block's pass over a row: work(index, a pack of each array…), by 16 bytes where they lie so.
+/// A block's pass over a row: work(index, a pack of each array…), 16 bytes at a time if aligned.
 template <typename Work, typename Value, typename... More>
 __device__ void walk_row(std::size_t width, const Work& work, Value* row, More*... more) {
   constexpr int k_sixteen = 16 / sizeof(Value);
@@ -153,8 +153,8 @@ __device__ inline float power_of_e(float x) {
   return power_of_two(x * k_log2_e);
 }
 
-/// A block a slot: each logit is read and written, and where it is not kept meanwhile (`keeps`)
-/// read twice; two exponentials each.
+/// One block per slot: reads and writes each logit, reads it twice unless the row is kept in shared
+/// memory (`keeps`), and takes two exponentials.
 template <typename Value>
 __global__ void __launch_bounds__(k_most_threads)
     masked_cross_entropy_kernel(MaskedShape s, const std::int32_t* masked,
@@ -163,22 +163,22 @@ __global__ void __launch_bounds__(k_most_threads)
   DYNAMIC_SHARED(double, room);
   auto* const room_of_largest = reinterpret_cast<float*>(room + k_score_room);
   auto* const kept = reinterpret_cast<Value*>(room_of_largest + k_most_threads / k_warp_lanes);
-  double scored[3] = {0, 0, 0}; // Loss, correct and count, by the first thread.
+  double scored[3] = {0, 0, 0}; // Loss, correct and count, in the first thread.
   for (std::size_t slot = blockIdx.x; slot < s.slots(); slot += gridDim.x) {
     Value* const z = logits + slot * s.row_size();
     if (masked[slot] < 0) {
       each(
           of_block(), s.width, [](Value& logit) { logit = 0; }, z);
-      continue; // All of the block's threads.
+      continue; // The whole block continues.
     }
     const std::int32_t* const of_row = masked + slot / s.most_masked * s.most_masked;
-    double sums[2] = {0, 0}; // How many are masked of the row, and of the exponentials.
+    double sums[2] = {0, 0}; // Masked tokens of the row, and sum of the exponentials.
     for (std::size_t i = threadIdx.x; i < s.most_masked; i += blockDim.x) {
       sums[0] += of_row[i] >= 0 ? 1 : 0;
     }
     const auto target = static_cast<std::size_t>(targets[slot]);
     const float logit = z[target];
-    float own_largest = -3.4028235e38F; // Finite, so that it can be subtracted from itself.
+    float own_largest = -3.4028235e38F; // Finite: an infinity minus itself would be a NaN.
     float own = 0;
     const auto add = [&]<int N>(std::size_t at, const Pack<Value, N>& some) {
       if (keeps) {
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(k_most_threads)
     walk_row(s.width, add, static_cast<const Value*>(z));
     const float largest = block_largest(own_largest, room_of_largest);
     sums[1] = double{own * power_of_e(own_largest - largest)};
-    block_sums(sums, room); // Behind it everybody has read the target's logit.
+    block_sums(sums, room); // After this all have read the target's logit.
     if (scale != nullptr) {
       const float weight = *scale / static_cast<float>(sums[0]);
       const auto share = static_cast<float>(1 / sums[1]);
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(k_most_threads)
       ++scored[2];
     }
   }
-  __syncthreads(); // All have read the room.
+  __syncthreads(); // All threads have read the room.
   if (grid_sums(scored, room, partial, arrived) && threadIdx.x == 0) {
     score->loss += scored[0];
     score->correct += static_cast<std::int64_t>(scored[1]);
