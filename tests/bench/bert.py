@@ -2,7 +2,7 @@
 import os
 import re
 
-from measure import HERE, Row, json_lines, own_home, peer_program, run
+from measure import HERE, Row, json_lines, own_home, peer_program, run, sgemm
 
 PEER = HERE / "peers" / "bert_torch.py"
 SHAPE = ["--model=bert", "--layers=4", "--hidden=256", "--heads=4", "--ff=1024", "--max-length=128",
@@ -13,6 +13,15 @@ def speed_of(*command):
     """What --benchmark of a model of text says."""
     with own_home() as env:
         return float(re.search(r"best (\d+) tokens/s", run(command, env=env)).group(1))
+
+
+def share_of_peak(bench, command):
+    """Percent of oneDNN's product that a core makes of the model's FLOPs, of runs in turn."""
+    def gflops():
+        with own_home() as env:
+            return float(re.search(r"([\d.]+) GFLOP/s a replica", run(command, env=env)).group(1))
+    found = bench.interleaved({"model": gflops, "sgemm": lambda: sgemm(bench)["square_1024"]})
+    return 100 * max(found["model"]) / max(found["sgemm"])
 
 
 def peer_speed(*command):
@@ -44,4 +53,6 @@ def rows(bench):
         ("BERT 4 × 256, 2 workers", two, "PyTorch DDP, gloo", ddp))
         for row in compare(bench, what, ours, {name: (peer, 1.4)})]
     return [*found, Row("BERT 4 × 256, 2 workers / 1", "×", found[2].ours / found[0].ours,
-                        more_is_better=True, target=1.9)]
+                        more_is_better=True, target=1.9),
+            Row("BERT 4 × 256, 1 core: model FLOPs / a product of oneDNN, 1024 × 1024 × 1024", "%",
+                share_of_peak(bench, one), more_is_better=True, target=80)]

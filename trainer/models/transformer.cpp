@@ -105,6 +105,19 @@ class Transformer final : public LanguageModel {
                        options_.vocabulary);
   }
 
+  /// For samples as long as the longest so far; attention counts in full under a causal mask, too,
+  /// as MFU is usually given (Chowdhery et al. 2022, PaLM, appendix B).
+  double flops() const override {
+    const auto width = static_cast<double>(options_.hidden);
+    const auto tokens = static_cast<double>(length_);
+    const double layer =
+        8 * width * width + 4 * width * static_cast<double>(options_.inner) + 4 * width * tokens;
+    const double head = 2 * width * static_cast<double>(options_.vocabulary) +
+                        (plan_.head.dense.empty() ? 0 : 2 * width * width);
+    return 3 * (static_cast<double>(options_.layers) * tokens * layer +
+                static_cast<double>(most_masked_) * head);
+  }
+
   bool takes_rounded() const override { return true; }
 
   void initialize(std::uint64_t seed, std::span<float> arena) const override {

@@ -89,14 +89,16 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
   const double input = (loader.seconds() - input_before) / (now() - started);
   if (rank == 0) {
     std::sort(rates.begin(), rates.end());
+    const double samples = rates.back() / per_sample / ranks; // A second and replica.
     fmt::print("{} dtrain {} {}{} world={} batch/replica={} best {:.0f} {}/s median {:.0f} "
-               "({:.0f} steps/s) | per CPU-second of rank 0: best {:.0f} | input-bound {:.1f} % | "
+               "({:.0f} steps/s, {:.1f} GFLOP/s a replica) | per CPU-second of rank 0: best {:.0f} "
+               "| input-bound {:.1f} % | "
                "{}\n",
                options.model.name, trainer_version(),
                is_text ? "" : "hidden=", shape_text(options.model), ranks, batch_size, rates.back(),
                is_text ? "tokens" : "samples", rates[k_windows / 2],
-               rates.back() / per_sample / static_cast<double>(batch_size) / ranks, per_cpu_second,
-               100 * input, device.kernels().name);
+               samples / static_cast<double>(batch_size), 1e-9 * samples * model.flops(),
+               per_cpu_second, 100 * input, device.kernels().name);
   }
 }
 

@@ -143,6 +143,30 @@ TEST_CASE("a table says which tensors are embeddings") {
   CHECK(embeddings_of(small_gpt2()) == Names{"transformer.wpe.weight", "transformer.wte.weight"});
 }
 
+TEST_CASE("a sample takes six FLOPs per token and weight of its layers, and those of attention and "
+          "head") {
+  constexpr double k_length = 20;
+  constexpr double k_masked = 3;
+  for (const ModelOptions& options : {small_bert(), small_gpt2()}) {
+    Fixture f(options);
+    CHECK(f.model->flops() == 0); // Before the first batch, whose length it does not know.
+    f.pass(RandomText(20, 3, k_words, {20, 13, 17}).batch());
+    double in_layers = 0;
+    double in_head = 0;
+    for (const Tensor& tensor : f.model->tensors().tensors()) {
+      const bool is_of_head = tensor.name.starts_with("cls") ||
+                              tensor.name.find("word") != std::string::npos ||
+                              tensor.name.find("wte") != std::string::npos;
+      if (tensor.shape.size() > 1 && (is_of_head || !tensor.is_embedding)) {
+        (is_of_head ? in_head : in_layers) += static_cast<double>(tensor.count());
+      }
+    }
+    const TransformerOptions& o = options.transformer;
+    const double attention = 12 * k_length * k_length * static_cast<double>(o.hidden * o.layers);
+    CHECK(f.model->flops() == 6 * (k_length * in_layers + k_masked * in_head) + attention);
+  }
+}
+
 TEST_CASE("BERT's gradients are reported final from the arena's start to its end") {
   Fixture f(small_bert());
   const RandomText text(20, 3, k_words, {20, 20});
