@@ -1,4 +1,4 @@
-// BERT, and RoBERTa, which differs in its tensors' names and in where its positions begin.
+// BERT, and RoBERTa, which differs in tensor names and in its first position.
 #include "trainer/models/transformer.h"
 
 namespace trainer {
@@ -7,7 +7,7 @@ TransformerPlan plan_bert(const ModelOptions& options) {
   const TransformerOptions& o = options.transformer;
   const bool is_roberta = options.name == "roberta";
   const auto epsilon = static_cast<float>(o.norm_epsilon);
-  const std::size_t first = is_roberta ? 2 : 0; // RoBERTa's begin behind its padding's number.
+  const std::size_t first = is_roberta ? 2 : 0; // RoBERTa's positions start after padding_idx.
   const std::string embeddings = options.name + ".embeddings.";
   return {.name = options.name,
           .options = o,

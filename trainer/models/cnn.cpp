@@ -1,7 +1,7 @@
-// The small convolutional network of the field for images of one channel: convolution of 3 × 3
-// pixels, 32 channels, max-pooling, the same with 64 channels, then the fully connected layers of
-// the MLP. Pixels are seen channels last: the first of those layers reads (H/4, W/4, 64). Images go
-// through the convolutions one by one, and together through the layers behind them.
+// The usual small CNN for images of one channel: 3 × 3 convolution to 32 channels, max-pooling, the
+// same to 64 channels, then the fully connected layers of the MLP. Pixels are channels-last: the
+// first of those layers reads (H/4, W/4, 64). Images pass the convolutions one by one, and the
+// fully connected layers together.
 //
 // The arenas hold the last layer first.
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t k_channels1 = k_cnn_channels[1];
 constexpr std::size_t k_channels2 = k_cnn_channels[2];
-constexpr std::size_t k_least_side = 4; ///< Of an image: two poolings leave one pixel.
+constexpr std::size_t k_least_side = 4; ///< Two poolings leave one pixel.
 
 class Cnn final : public SlicedModel {
  public:
@@ -84,7 +84,7 @@ class Cnn final : public SlicedModel {
 
   const UnitMemory& memory(const Convolution& layer) const { return memory_[layer.unit()]; }
 
-  /// The images of the second convolution.
+  /// Inputs of the second convolution.
   Pooling into_second() const {
     return {.grid = grid1_,
             .channels = k_channels1,
@@ -92,7 +92,7 @@ class Cnn final : public SlicedModel {
             .to_x = k_channels1};
   }
 
-  /// What the fully connected layers read: (H/4, W/4, 64).
+  /// Input of the fully connected layers: (H/4, W/4, 64).
   Pooling into_dense() const {
     return {.grid = grid2_,
             .channels = k_channels2,
@@ -100,7 +100,7 @@ class Cnn final : public SlicedModel {
             .to_x = k_channels2};
   }
 
-  /// Their gradient of it: the same in panels (H/4·W/4·64 / 16, B, 16).
+  /// Its gradient, in panels (H/4·W/4·64 / 16, B, 16).
   Pooling from_dense(std::size_t rows) const {
     Pooling lies = into_dense();
     lies.to_y *= rows;

@@ -8,7 +8,7 @@ namespace trainer {
 TransformerPlan plan_gpt2(const ModelOptions& options) {
   const TransformerOptions& o = options.transformer;
   const auto epsilon = static_cast<float>(o.norm_epsilon);
-  // What adds to the residuals begins smaller the more layers add to them.
+  // Weights that feed the residual stream start smaller with more layers.
   const double of_residuals = 0.02 / std::sqrt(2.0 * static_cast<double>(o.layers));
   return {.name = options.name,
           .options = o,

@@ -1,5 +1,5 @@
-// The convolutional network over the kernels that every device has: what a GPU computes. Its
-// tensors are those of the CPU's own (cnn.cpp), so that one's checkpoint is the other's.
+// The CNN with the kernels that every device has, for GPUs. Its tensors equal those of the CPU's
+// CNN (cnn.cpp), so that both read each other's checkpoints.
 #include <array>
 #include <cmath>
 
@@ -12,7 +12,7 @@
 namespace trainer {
 namespace {
 
-/// Two convolutions, all images at once.
+/// The two convolutions, of all images at once.
 class LayeredCnn final : public SlicedModel {
  public:
   LayeredCnn(const ModelOptions& options, Device& device)
@@ -74,12 +74,12 @@ class LayeredCnn final : public SlicedModel {
   struct Layer {
     ConvolutionShape shape{};
     std::size_t unit = 0;
-    std::size_t bias = 0; ///< Where it lies in the unit.
+    std::size_t bias = 0; ///< Offset of the bias in the unit.
     std::size_t weight = 0;
     Buffer y{0};      ///< (N, P, O)
-    Buffer dy{0};     ///< Its gradient; of the last one's the fully connected layers have it.
+    Buffer dy{0};     ///< Gradient of y; the last one is with the fully connected layers.
     Buffer chosen{0}; ///< (N, P, O)
-    Buffer room{0};   ///< For its weight's gradient.
+    Buffer room{0};   ///< Scratch memory of the weight's gradient.
   };
 
   void forward(const Batch& batch, bool /*is_same*/) override {

@@ -1,7 +1,7 @@
 // The multilayer perceptron: inputs → hidden layers (ReLU) → classes, with softmax cross-entropy.
 //
-// The arenas hold a layer after the other, the last one first, each as [bias | weight]: backward
-// finishes them in this order, on a CPU the weight panel by panel.
+// The arenas hold the layers from the last to the first, each as [bias | weight]: backward finishes
+// them in this order, on a CPU the weight panel by panel.
 #include "trainer/models/models.h"
 #include "trainer/models/sliced.h"
 

@@ -1,8 +1,8 @@
-// What can be trained: a model whose parameters and gradients lie as its TensorTable says, in
-// memory that it asks their owner for unit by unit (nn/parameter_owner.h).
+// The interface of models. A model's TensorTable lays out its parameters and gradients, and the
+// model asks their owner for the memory unit by unit (nn/parameter_owner.h).
 //
-// A model knows of batches and gradients, nothing of ranks. A new one is a file in this folder and
-// a line in models/model.cpp.
+// A model knows batches and gradients, but no ranks. A new model is a file in this folder and a
+// line in models/model.cpp.
 #pragma once
 
 #include <cstddef>
@@ -26,76 +26,76 @@ class Model {
 
   virtual const TensorTable& tensors() const = 0;
   const std::vector<ArenaRange>& units() const { return tensors().units(); }
-  /// "mlp 784-128-10": alike where models are.
+  /// "mlp 784-128-10": equal for equal models.
   virtual std::string describe() const = 0;
 
-  /// Additions and multiplications that a sample takes, forward and backward; 0: not known.
+  /// Additions and multiplications for one sample, forward and backward; 0: not known.
   virtual double flops() const { return 0; }
 
-  /// Whether it multiplies by UnitMemory::rounded where there is one.
+  /// Whether it multiplies by UnitMemory::rounded if that is there.
   virtual bool takes_rounded() const { return false; }
 
-  /// Parameters to begin with, a function of the seed alone, into an arena of the host's that
+  /// Writes initial parameters, a function of the seed alone, into an arena in host memory that
   /// holds zeros.
   virtual void initialize(std::uint64_t seed, std::span<float> arena) const = 0;
 
-  /// Puts on the device's stream: what adds a batch's loss and accuracy to `*to`, which is in the
-  /// device's memory; no gradients.
+  /// Queues on the device's stream the work that adds a batch's loss and accuracy to `*to`, in
+  /// device memory. Computes no gradients.
   virtual void evaluate(const Batch& batch, ParameterOwner& owner, Score* to) = 0;
 
-  /// The same, and the gradient of `*scale`, in the device's memory, times the summed loss, added
-  /// to what the owner's memory holds with `accumulate`, else written over it.
+  /// The same, and the gradients of the summed loss times `*scale`, which is in device memory. With
+  /// `accumulate` they are added to the owner's gradients, otherwise they overwrite them.
   virtual void forward_backward(const Batch& batch, const float* scale, bool accumulate,
                                 ParameterOwner& owner, Score* to) = 0;
 
-  /// For plans: makes all the room on the host that forward_backward() takes for a batch like this
-  /// one, of which only the numbers count.
+  /// For memory plans: allocates all host memory that forward_backward() takes for a batch of this
+  /// shape.
   virtual void make_room(const Batch& /*like*/) {}
-  /// Calls `owner` as forward_backward() of so many rows does, and computes nothing: for
-  /// plans, and for a rank that has nothing to compute in a pass of the others'. `ahead`: the
-  /// gradients of this unit are written from here on, before they are next to be final.
-  /// By itself: needs all units from the start, and finishes one after the other.
+  /// Calls `owner` as forward_backward() of so many rows would, but computes nothing: for memory
+  /// plans, and for a rank without samples in a pass that other ranks compute. Calls `ahead` for a
+  /// unit whose gradients are written from here on, although others become final first. The default
+  /// needs all units from the start, and finishes them one after the other.
   virtual void rehearse(std::size_t rows, ParameterOwner& owner,
                         const std::function<void(std::size_t unit)>& ahead) const;
 
  protected:
-  /// All gradients of a unit are final, and it is done with.
+  /// Reports that all gradients of a unit are final, and that the model is done with it.
   void finish(ParameterOwner& owner, std::size_t unit) const;
-  /// From the input on; by their numbers.
+  /// Needs all units, from the input on; indexed by unit.
   std::vector<UnitMemory> need_all(ParameterOwner& owner) const;
 };
 
-/// Of a transformer for text; the data say the vocabulary.
+/// The shape of a transformer for text; the vocabulary comes from the data.
 struct TransformerOptions {
   std::size_t layers = 6;
-  std::size_t hidden = 256; ///< How wide it is.
+  std::size_t hidden = 256; ///< Hidden size.
   std::size_t heads = 8;
-  std::size_t inner = 512; ///< Width within a layer, between its two dense ones.
+  std::size_t inner = 512; ///< Width between the two dense layers of a block (ff).
   std::size_t max_length = 512;
   std::size_t vocabulary = 0;
   double dropout = 0.1;
   double norm_epsilon = 1e-12;
-  bool recompute = false; ///< Layers' activations, in backward, instead of keeping them all.
+  bool recompute = false; ///< Recompute activations of layers in backward instead of keeping all.
 };
 
 struct ModelOptions {
   std::string name = "mlp";
-  std::size_t height = 28; ///< Of an image.
+  std::size_t height = 28; ///< Height of an image.
   std::size_t width = 28;
   std::size_t classes = 10;
   std::vector<std::size_t> hidden = {128}; ///< Widths of the fully connected hidden layers.
   TransformerOptions transformer = {};
-  std::uint64_t seed = 0; ///< Of what is drawn while it trains.
+  std::uint64_t seed = 0; ///< Seed of dropout.
 
   bool is_of_text() const { return name == "bert" || name == "roberta" || is_causal(); }
-  /// It learns the token that comes next, of all.
+  /// Whether it learns to predict the next token, at every position.
   bool is_causal() const { return name == "gpt2"; }
 };
 
-/// "512,256", or "6x256 heads=8 ff=512 …": all that makes one model of a name another.
+/// "512,256", or "6x256 heads=8 ff=512 …": all options of a model's shape.
 std::string shape_text(const ModelOptions& options);
 
-/// Throws UsageError for a name that is no model.
+/// Throws UsageError for an unknown name.
 std::unique_ptr<Model> make_model(const ModelOptions& options, Device& device);
 
 } // namespace trainer

@@ -1,7 +1,7 @@
-// A model of fully connected layers at its end that on a CPU works through a batch in slices of a
-// few rows, forward and backward, adding up gradients: a slice's activations and its images stay in
-// a core's caches from the first product to the last. So all layers are needed from the first slice
-// to the last, and gradients are final in the last one. On any other device a batch is one slice.
+// A model that ends in fully connected layers and, on a CPU, processes a batch in slices of a few
+// rows, forward and backward, accumulating gradients: the activations and images of a slice stay in
+// a core's caches. So all layers are needed from the first slice to the last, and gradients become
+// final in the last one. On other devices a batch is one slice.
 #pragma once
 
 #include "trainer/models/model.h"
@@ -9,7 +9,7 @@
 
 namespace trainer {
 
-inline constexpr std::size_t k_slice_rows = 64; ///< On a CPU.
+inline constexpr std::size_t k_slice_rows = 64; ///< Rows of a slice on a CPU.
 
 class SlicedModel : public Model {
  public:
@@ -23,22 +23,22 @@ class SlicedModel : public Model {
 
  protected:
   /// `inputs`: of the fully connected layers, which come first in the arenas. `has_layers_below`:
-  /// backward() wants the gradient of what they read.
+  /// backward() needs the gradient of their input.
   SlicedModel(Device& device, std::size_t inputs, const ModelOptions& options,
               bool has_layers_below);
 
-  /// Up to the logits. `is_same`: the parameters are those of the slice before.
+  /// Computes the logits. `is_same`: the parameters have not changed since the previous slice.
   virtual void forward(const Batch& slice, bool is_same) = 0;
-  /// `owner`: of the last slice, notified of what is final and done; else null.
+  /// `owner`: in the last slice, notified of what is final and done; otherwise null.
   virtual void backward(const Batch& slice, bool accumulate, bool is_same,
                         ParameterOwner* owner) = 0;
-  /// To zero: those gradients that backward() only ever adds to.
+  /// Clears the gradients to which backward() only adds.
   virtual void clear_bias_gradients() {}
 
   Device& device_;
   const std::size_t slice_rows_;
   TensorTable tensors_;
-  std::vector<UnitMemory> memory_; ///< Of the units, while a pass lasts.
+  std::vector<UnitMemory> memory_; ///< Memory of the units during a pass.
   DenseStack dense_;
 
  private:

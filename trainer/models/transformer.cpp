@@ -19,8 +19,8 @@
 namespace trainer {
 namespace {
 
-/// Values [first, last) of a tensor: four from each four numbers, by the method of Box and
-/// Muller. `first`: a multiple of 4.
+/// Values [first, last) of a tensor, normally distributed: four from each four random numbers (Box
+/// and Muller). `first` is a multiple of 4.
 std::vector<float> normal(std::uint64_t seed, std::uint32_t tensor, double deviation,
                           std::size_t first, std::size_t last) {
   std::vector<float> values(last - first);
@@ -37,8 +37,8 @@ std::vector<float> normal(std::uint64_t seed, std::uint32_t tensor, double devia
   return values;
 }
 
-/// Initial weights, in all of an arena's matrices: by all of the host's cores, as it takes one of
-/// them half a minute for 10^9.
+/// Draws initial weights of all matrices of an arena, on all cores of the host: 10^9 values would
+/// take one core half a minute.
 void draw_weights(std::uint64_t seed, const TensorTable& tensors,
                   const std::function<double(const std::string&)>& deviation_of,
                   std::span<float> arena) {
@@ -51,7 +51,7 @@ void draw_weights(std::uint64_t seed, const TensorTable& tensors,
   std::vector<Piece> pieces;
   for (std::size_t t = 0; t < tensors.tensors().size(); ++t) {
     const std::size_t count = tensors[t].count();
-    const bool is_weight = tensors[t].shape.size() > 1; // Else a bias, or a norm's.
+    const bool is_weight = tensors[t].shape.size() > 1; // Otherwise a bias, or a norm's gain.
     for (std::size_t first = 0; is_weight && first < count; first += k_piece) {
       pieces.push_back({static_cast<std::uint32_t>(t), first, std::min(first + k_piece, count)});
     }
@@ -79,7 +79,7 @@ void draw_weights(std::uint64_t seed, const TensorTable& tensors,
   }
 }
 
-/// Of a layer's three dropouts the first one's; the embedding's is 0.
+/// The site of the first of a layer's three dropouts; the embedding's site is 0.
 std::uint32_t site_of(std::size_t layer) {
   constexpr std::uint32_t k_drops_a_layer = 3;
   return 1 + k_drops_a_layer * static_cast<std::uint32_t>(layer);
@@ -162,7 +162,7 @@ class Transformer final : public LanguageModel {
       TransformerLayer& layer = *layers_[i];
       const UnitMemory memory = owner.need(layer.unit());
       const ConstTypedPointer x = inputs_[i];
-      if (options_.recompute && i + 1 < layers_.size()) { // The last one's are still there.
+      if (options_.recompute && i + 1 < layers_.size()) { // The last layer's are still there.
         layer.forward(memory, pass, x);
       }
       layer.backward(memory, pass, x, change_, scratch_, owner);
@@ -180,7 +180,7 @@ class Transformer final : public LanguageModel {
       owner.done(layer->unit());
     }
     owner.need(head_.unit());
-    ahead(embedding_->unit()); // The words' rows are the head's decoder.
+    ahead(embedding_->unit()); // The word embeddings are the head's decoder.
     finish(owner, head_.unit());
     for (std::size_t i = layers_.size(); i-- > 0;) {
       owner.need(layers_[i]->unit());
@@ -195,7 +195,7 @@ class Transformer final : public LanguageModel {
   }
 
  private:
-  /// For passes of so many rows, instead of what there was.
+  /// Allocates activations for passes of so many rows, replacing the old ones.
   void take_room(std::size_t rows, std::size_t length, std::size_t most_masked) {
     rows_ = rows;
     length_ = length;
@@ -214,8 +214,8 @@ class Transformer final : public LanguageModel {
     scratch_ = LayerScratch(context_, plan_.layer, rows, length);
   }
 
-  /// Of a batch, for which there is room then. Throws UsageError where its rows are too long, and
-  /// where the host can see them DataError for words that the model does not have.
+  /// The pass of a batch; allocates activations if needed. Throws UsageError if rows are too long,
+  /// and, if the host can read them, DataError for words outside the vocabulary.
   TextPass pass_of(const Batch& batch, bool is_training, bool accumulate) {
     const std::size_t length = batch[field::Name::ids].width;
     const std::size_t most_masked = batch[field::Name::masked].width;
@@ -241,7 +241,7 @@ class Transformer final : public LanguageModel {
 
   void check_words(std::span<const std::int32_t> ids) const {
     for (const std::int32_t id : ids) {
-      if (static_cast<std::size_t>(id) >= options_.vocabulary) { // A negative one is too large.
+      if (static_cast<std::size_t>(id) >= options_.vocabulary) { // Negative ids become large.
         throw DataError(fmt::format("the text has token {}, and the model's vocabulary has {} "
                                     "tokens; use the vocabulary that the text was tokenized with",
                                     id, options_.vocabulary));
@@ -249,7 +249,7 @@ class Transformer final : public LanguageModel {
     }
   }
 
-  /// A slot's, as float32.
+  /// Copies the logits of a slot as float32.
   void copy_logits(ConstTypedPointer from, std::span<float> to) const {
     if (from.type == DType::f32) {
       context_.stream.copy(from.memory, to.data(), to.size_bytes());
@@ -260,7 +260,7 @@ class Transformer final : public LanguageModel {
     std::copy(rounded.begin(), rounded.end(), to.begin());
   }
 
-  /// The logits. The embedding is needed to the end: its words are the head's decoder.
+  /// Computes the logits. The embedding is needed to the end: its words are the head's decoder.
   ConstTypedPointer forward(const TextPass& pass, const Batch& batch, ParameterOwner& owner) {
     of_embedding_ = owner.need(embedding_->unit());
     ConstTypedPointer x = embedding_->forward(of_embedding_, pass, batch[field::ids].data());
@@ -278,15 +278,15 @@ class Transformer final : public LanguageModel {
   const TransformerOptions& options_;
   LayerContext context_;
   TensorTable tensors_;
-  MaskedHead head_;                                       ///< In the order of the arenas.
+  MaskedHead head_;                                       ///< First in the arenas.
   std::vector<std::unique_ptr<TransformerLayer>> layers_; ///< From the input on.
   std::optional<TextEmbedding> embedding_;
-  UnitMemory of_head_; ///< While a pass lasts.
+  UnitMemory of_head_; ///< Valid during a pass.
   UnitMemory of_embedding_;
-  std::vector<ConstTypedPointer> inputs_; ///< Of the layers, (N, H) each.
-  Buffer change_{0};                      ///< (N, H): the gradient on its way down.
+  std::vector<ConstTypedPointer> inputs_; ///< Inputs of the layers, (N, H) each.
+  Buffer change_{0};                      ///< (N, H): the gradient that backward passes down.
   LayerScratch scratch_;
-  // What there is room for.
+  // Capacity of the activations.
   std::size_t rows_ = 0;
   std::size_t length_ = 0;
   std::size_t most_masked_ = 0;
@@ -310,7 +310,7 @@ void check_shape(const ModelOptions& options) {
 }
 
 struct Preset {
-  const char* model; ///< And of RoBERTa, which is a BERT.
+  const char* model; ///< "bert" covers RoBERTa.
   const char* name;
   std::size_t layers, hidden, heads, inner;
 };

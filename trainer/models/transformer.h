@@ -1,6 +1,6 @@
-// Transformers of text: BERT and RoBERTa, encoders that learn to predict masked words,
-// and GPT-2, a decoder that learns the word that comes next. What one has of its own is a plan:
-// names and shapes, as Hugging Face has them, and its layer.
+// Transformers for text: BERT and RoBERTa, encoders that learn to predict masked words, and GPT-2,
+// a decoder that learns the next word. Each is described by a plan: names and shapes of tensors, as
+// in Hugging Face's models, and the kind of layer.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace trainer {
 
 class LanguageModel : public Model {
  public:
-  /// Of each token of a batch that is to be predicted, row by row: (tokens, vocabulary).
+  /// The logits of each token to predict in a batch, row by row: (tokens, vocabulary).
   virtual std::vector<float> logits(const Batch& batch, ParameterOwner& owner) = 0;
 };
 
@@ -24,21 +24,21 @@ struct TransformerPlan {
   TransformerOptions options;
   EmbeddingShape embedding;
   LayerShape layer;
-  std::string layers; ///< "transformer.h", of whose numbers the layers are.
+  std::string layers; ///< Prefix of the numbered layers: "transformer.h".
   HeadNames head;
   DropoutRule dropout;
   decltype(&make_encoder_layer) make_layer;
-  /// Of the normal distribution that a tensor's weights begin with.
+  /// Standard deviation of a tensor's initial weights, which are normally distributed.
   std::function<double(const std::string& tensor)> deviation_of;
 };
 
-TransformerPlan plan_bert(const ModelOptions& options); ///< And RoBERTa.
+TransformerPlan plan_bert(const ModelOptions& options); ///< BERT or RoBERTa.
 TransformerPlan plan_gpt2(const ModelOptions& options);
 
-/// By its name. Throws UsageError for a shape that it cannot have.
+/// Makes the model named in the options. Throws UsageError for an invalid shape.
 std::unique_ptr<LanguageModel> make_language_model(const ModelOptions& options, Device& device);
 
-/// Sets what a preset says of a model's shape; "": its first. Throws UsageError for another name.
+/// Sets the shape of a preset; "": the model's first preset. Throws UsageError for an unknown name.
 void apply_preset(const std::string& model, const std::string& name, TransformerOptions& options);
 
 } // namespace trainer

@@ -1,9 +1,9 @@
-// What a model is given to learn from: rows of typed, named fields, in its device's memory.
+// A batch: rows of typed, named fields in the memory of the model's device.
 //
-// A batch's loss is the sum over its rows, divided by what the rows of all ranks together count
-// for: one each, and nothing for a row that only fills a place. What is scored within a row is
-// divided by its own number there: a row of text has the mean over its masked tokens. So a batch
-// has one loss, however its rows are split among ranks and whatever is masked in them.
+// The loss of a batch is the sum over its rows, divided by the number of rows on all ranks, where
+// padding rows count 0. Within a row the loss is a mean: a row of text has the mean over its masked
+// tokens. So the loss does not depend on how rows are split among ranks, or how many tokens are
+// masked.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace trainer {
 
-/// All fields that a batch may have. Letters: T tokens a row, of which K may be masked.
+/// All fields of batches. Letters: T tokens a row, at most K of them masked.
 namespace field {
 
 enum class Name : std::uint8_t { images, labels, ids, lengths, masked, targets };
@@ -36,30 +36,30 @@ using Numbers = Key<std::int32_t>;
 
 inline constexpr Floats images{Name::images, DType::f32};  ///< (rows, pixels), in [0, 1]
 inline constexpr Numbers labels{Name::labels, DType::i32}; ///< (rows), from 0 on
-inline constexpr Numbers ids{Name::ids, DType::i32};       ///< (rows, T), as the model sees them.
-/// (rows): what is behind so many is padding.
+inline constexpr Numbers ids{Name::ids, DType::i32};       ///< (rows, T): tokens after masking.
+/// (rows): number of tokens; those after it are padding.
 inline constexpr Numbers lengths{Name::lengths, DType::i32};
-/// (rows, K): where in the row, rising; -1 past the last.
+/// (rows, K): positions of masked tokens, ascending; -1 after the last.
 inline constexpr Numbers masked{Name::masked, DType::i32};
-inline constexpr Numbers targets{Name::targets, DType::i32}; ///< (rows, K): what stood there.
+inline constexpr Numbers targets{Name::targets, DType::i32}; ///< (rows, K): the tokens to predict.
 
 } // namespace field
 
 /// Valid until the loader moves on.
 struct Batch {
   struct Field {
-    const void* memory = nullptr; ///< Null: no such field, or a batch for plans, of shapes alone.
+    const void* memory = nullptr; ///< Null: no such field, or a batch of shapes alone, for plans.
     std::size_t width = 0;        ///< Values of a row.
     DType type = DType::f32;
   };
 
   std::size_t rows = 0;
-  std::size_t weight = 1; ///< Of each row; 0: nothing is left for this rank, and it fills a place.
-  std::size_t global_rows = 0; ///< That count, of all ranks together.
-  std::uint64_t position = 0;  ///< Of the first row in the stream of samples.
-  double seconds = 0;          ///< Spent gathering it.
+  std::size_t weight = 1;      ///< Weight of each row; 0: padding rows of a rank without samples.
+  std::size_t global_rows = 0; ///< Rows of weight 1 on all ranks.
+  std::uint64_t position = 0;  ///< Position of the first row in the stream of samples.
+  double seconds = 0;          ///< Time spent gathering it.
   std::array<Field, field::k_names> fields = {};
-  /// What makes it, to be put on the device's stream yet.
+  /// The gather that fills this batch, still to be queued on the device's stream.
   std::optional<Gathering> gathering = {};
 
   Field& operator[](field::Name name) { return fields[static_cast<std::size_t>(name)]; }
@@ -73,7 +73,7 @@ struct Batch {
     return {static_cast<const T*>(found.memory), found.memory == nullptr ? 0 : rows * found.width};
   }
 
-  /// And so many values of each row; they outlive it.
+  /// Adds a field with so many values per row; they must outlive the batch.
   template <typename T>
   Batch with(field::Key<T> key, std::type_identity_t<std::span<const T>> values) const {
     Batch more = *this;
@@ -83,7 +83,7 @@ struct Batch {
 
   std::size_t counted() const { return weight * rows; }
 
-  /// Rows [first, first + count), or up to the end.
+  /// Rows [first, first + count), or fewer at the end.
   Batch slice(std::size_t first, std::size_t count) const {
     Batch part{.rows = std::min(count, rows - first),
                .weight = weight,

@@ -84,11 +84,11 @@ class DecoderLayer final : public TransformerLayer {
   }
 
  private:
-  Linear out_; ///< In the order of the arenas.
+  Linear out_; ///< Members are in the order of the arenas.
   Linear in_;
   LayerNorm norm2_;
-  Linear mix_;   ///< Of the heads' contexts.
-  Linear heads_; ///< Queries, keys and values of all.
+  Linear mix_;   ///< Projects the heads' contexts.
+  Linear heads_; ///< Queries, keys and values of all heads.
   LayerNorm norm1_;
 };
 

@@ -8,7 +8,7 @@
 namespace trainer {
 namespace {
 
-/// Over the kernels that every device has: all is row-major.
+/// With the kernels that every device has; all arrays are row-major.
 class LayeredDense final : public Dense {
  public:
   LayeredDense(Device& device, const std::string& name, std::size_t inputs, std::size_t outputs,

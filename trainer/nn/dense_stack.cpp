@@ -57,7 +57,7 @@ void DenseStack::make_outputs(std::size_t rows) {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const std::size_t values = rows * layers_[i]->row(layers_[i]->outputs());
     if (outputs_[i].size() < values) {
-      outputs_[i] = Buffer(0); // Which waits for what reads it.
+      outputs_[i] = Buffer(0); // Frees the old buffer first, which waits for its readers.
       outputs_[i] = device_.allocate(values, DType::f32);
     }
   }

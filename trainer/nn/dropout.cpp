@@ -5,7 +5,7 @@
 namespace trainer {
 namespace {
 
-constexpr double k_steps = 65536; // Of a number of 16 bits.
+constexpr double k_steps = 65536; // Values of a number of 16 bits.
 
 } // namespace
 

@@ -91,11 +91,11 @@ class EncoderLayer final : public TransformerLayer {
   }
 
  private:
-  LayerNorm norm2_; ///< In the order of the arenas.
+  LayerNorm norm2_; ///< Members are in the order of the arenas.
   Linear out_;
   Linear in_;
   LayerNorm norm1_;
-  Linear mix_; ///< Of the heads' contexts.
+  Linear mix_; ///< Projects the heads' contexts.
   Linear value_;
   Linear key_;
   Linear query_;

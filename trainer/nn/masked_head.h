@@ -1,8 +1,8 @@
-// Predicts masked words, or next ones: in BERT a dense layer and GELU, then a
-// norm and a logit of each word, by the words' own rows of the embedding.
+// Predicts masked words, or next ones: in BERT a dense layer with GELU, then a norm, and logits
+// with the word embeddings as weights (tied decoder).
 //
-// All that the kernels read of a batch is in the device's memory, and the host looks at none of it:
-// there is a slot for each token that may be masked, K a row, and all of them are computed.
+// The host never looks at the batch, which is in device memory: there is a slot for each token that
+// may be masked, K a row, and all slots are computed.
 //
 // Letters: N tokens of a pass, B rows of T, H wide, V words, M = B·K slots.
 #pragma once
@@ -19,7 +19,7 @@ namespace trainer {
 
 class MaskedHead {
  public:
-  /// Adds a unit of its tensors, as wide as a layer, whose memory is what is read and written.
+  /// Adds its tensors as a unit; hidden size as in a layer.
   MaskedHead(const LayerContext& context, const HeadNames& names, const LayerShape& shape,
              std::size_t vocabulary, TensorTable& tensors)
       : context_(&context), width_(shape.width), vocabulary_(vocabulary),
@@ -44,8 +44,8 @@ class MaskedHead {
     logits_ = context_->activations(slots * logits_row());
   }
 
-  /// From a slot's logits to the next's: each begin at 16 bytes where they are of 16 bits, as
-  /// products by tensor cores want it.
+  /// Stride between the logits of slots: 16-bit logits are aligned to 16 bytes, as tensor cores
+  /// need.
   std::size_t logits_row() const {
     constexpr std::size_t k_together = 8;
     return context_->device.activation_type() == DType::f32
@@ -53,8 +53,8 @@ class MaskedHead {
                : (vocabulary_ + k_together - 1) / k_together * k_together;
   }
 
-  /// Of x (N, H): the logits (M, V), logits_row() apart. `memory`: of its unit; `words`: of the
-  /// words' rows (V, H).
+  /// Computes from x (N, H) the logits (M, V), logits_row() apart. `memory`: its unit; `words`: the
+  /// word embeddings (V, H).
   ConstTypedPointer forward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
                             const Batch& batch, ConstTypedPointer x) {
     const std::size_t slots = pass.rows * batch[field::Name::masked].width;
@@ -75,7 +75,7 @@ class MaskedHead {
     return logits_;
   }
 
-  /// Of the logits before, which become their gradient, times `*scale`; null: of no use.
+  /// Scores the last logits, which become their gradient times `*scale`; null: no gradient.
   void score(const TextPass& pass, const Batch& batch, const float* scale, Score* to) const {
     if (batch[field::Name::masked].width > 0) {
       MaskedShape of_logits = shape(pass, batch, vocabulary_);
@@ -85,8 +85,8 @@ class MaskedHead {
     }
   }
 
-  /// Behind score(): `change` (N, H) becomes x's gradient; the words' is written over, or with
-  /// pass.accumulate added to.
+  /// After score(): `change` (N, H) becomes the gradient of x. The words' gradient is overwritten,
+  /// or added to with pass.accumulate.
   void backward(const UnitMemory& memory, const UnitMemory& words, const TextPass& pass,
                 const Batch& batch, TypedPointer change) const {
     const bool more = pass.accumulate;
@@ -133,16 +133,16 @@ class MaskedHead {
   std::size_t width_;
   std::size_t vocabulary_;
   std::size_t unit_;
-  std::optional<std::size_t> bias_; ///< Where it lies in the unit.
+  std::optional<std::size_t> bias_; ///< Offset in the unit.
   LayerNorm norm_;
   std::optional<Linear> dense_;
   Buffer picked_{0};  ///< (M, H)
-  Buffer u_{0};       ///< (M, H): before GELU,
-  Buffer g_{0};       ///< and behind it,
+  Buffer u_{0};       ///< (M, H): input of GELU,
+  Buffer g_{0};       ///< its output,
   Buffer moments_{0}; ///< (M, 2)
-  Buffer h_{0};       ///< and normalised;
-  Buffer change_{0};  ///< its gradient.
-  Buffer logits_{0};  ///< (M, logits_row()), zeros behind V
+  Buffer h_{0};       ///< the normalised output,
+  Buffer change_{0};  ///< and the gradient of that.
+  Buffer logits_{0};  ///< (M, logits_row()), zeros after V
 };
 
 } // namespace trainer

@@ -14,7 +14,7 @@ Outcomes::Outcomes(Device& device)
       seen_(device.allocate_pinned(k_most_under_way * sizeof(Seen), DType::u8)) {}
 
 Seen* Outcomes::begin() {
-  Seen& seen = slot_of(seen_, sent_); // Which nothing writes to: what was there has been taken.
+  Seen& seen = slot_of(seen_, sent_); // Nothing writes to it: its last results have been taken.
   seen = {};
   return &seen;
 }

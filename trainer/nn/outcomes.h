@@ -1,8 +1,8 @@
-// What steps have come to, on its way from the device to the host.
+// Results of steps (score, optimizer state) on their way from the device to the host.
 //
-// A step's kernels put it in pinned memory of the host, which reads it when it has come: a step or
-// two later, or at once where the device is the host. So no step waits for a number that is
-// only reported, and nothing is copied.
+// The kernels of a step write them to pinned host memory, and the host reads them when they have
+// arrived: a step or two later, or at once if the device is the host. So no step waits for numbers
+// that are only reported, and nothing is copied.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct Outcome {
   std::optional<StepState> state;
 };
 
-/// What kernels write to.
+/// Where kernels write the results of a step.
 struct Seen {
   Score score;
   StepState state;
@@ -33,19 +33,19 @@ class Outcomes {
 
   explicit Outcomes(Device& device);
 
-  /// Zero, for the kernels that are put on the device's stream from now on. Fewer than
-  /// k_most_under_way may be under way.
+  /// A cleared slot for the kernels queued on the device's stream from now on. Call only if fewer
+  /// than k_most_under_way are under way.
   Seen* begin();
-  /// What the stream's kernels write there is on its way; of step `step`. `has_state`: one is among
-  /// it. Where its score does not count, that is zero.
+  /// Marks the slot as under way, for step `step`. `has_state`: kernels write an optimizer state,
+  /// too. A score that does not count is zero.
   void send(std::int64_t step, bool has_state = false, bool counts = true);
 
   std::size_t under_way() const { return sent_ - taken_; }
-  /// The oldest one under way. There is one.
+  /// Whether the oldest one under way has arrived. There must be one.
   bool has_come() const;
   void wait() const;
 
-  /// The oldest one, which has come.
+  /// Takes the oldest one, which has arrived.
   Outcome take();
 
  private:

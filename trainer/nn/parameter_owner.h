@@ -1,17 +1,18 @@
-// Who has a model's parameters. A model asks for memory unit by unit (nn/tensor_table.h), in
-// forward, in backward and in evaluate(), and says when it is done with it. Its owner decides where
-// that memory is, when it comes from other ranks, what it is rounded to, and when gradients leave:
+// The owner of a model's parameters. A model asks for memory unit by unit (nn/tensor_table.h), in
+// forward, in backward and in evaluate(), and says when it is done with it. The owner decides where
+// that memory is, when it comes from other ranks, to which type it is rounded, and when gradients
+// leave:
 //
-//   need(unit)    its parameters are about to be read, and in backward its gradients written
-//   done(unit)    neither is until the next need(unit)
-//   final(count)  the first `count` gradients of the arena will not change any more
+//   need(unit)    the model is about to read the unit's parameters, and in backward to write
+//   gradients done(unit)    it does neither until the next need(unit) final(count)  the first
+//   `count` gradients of the arena will not change any more
 //
-// Arenas are in the order in which backward finishes gradients, so what is final is always a
-// prefix, and a bucket always a contiguous piece.
+// Arenas are in the order in which backward finishes gradients, so final gradients are always a
+// prefix, and a bucket is always contiguous.
 //
-// strategy/replicated.h: a rank has all; strategy/gathered.h: ZeRO's stage 3; and strategy/passes.h
-// is the owner in a step of training, and notifies the exchange that brings final gradients to the
-// other ranks (strategy/exchange.h).
+// Owners: strategy/replicated.h (a rank has all), strategy/gathered.h (ZeRO 3), and
+// strategy/passes.h (the owner in a training step, which also notifies the exchange that brings
+// final gradients to the other ranks, strategy/exchange.h).
 #pragma once
 
 #include <cstddef>
@@ -21,19 +22,19 @@
 
 namespace trainer {
 
-/// Of a unit, from its first value on, in the device's memory.
+/// The memory of a unit, from its first value on, on the device.
 struct UnitMemory {
   const float* weights = nullptr;
-  float* gradients = nullptr; ///< Null of an owner for evaluate() alone.
-  /// The weights in what the device multiplies in; null: it rounds them as it multiplies.
+  float* gradients = nullptr; ///< Null if the owner serves evaluate() only.
+  /// The weights in the type in which the device multiplies; null: it rounds them as it multiplies.
   const Bf16Value* rounded = nullptr;
 
-  /// From value `offset` on.
+  /// The memory from value `offset` on.
   UnitMemory from(std::size_t offset) const {
     return {weights + offset, gradients == nullptr ? nullptr : gradients + offset,
             rounded == nullptr ? nullptr : rounded + offset};
   }
-  /// The matrix or the bias of a product, which begins at value `offset`.
+  /// The matrix or bias of a product that begins at value `offset`.
   ConstTypedPointer factor(std::size_t offset) const {
     return rounded == nullptr ? ConstTypedPointer(weights + offset)
                               : ConstTypedPointer(rounded + offset, DType::bf16);
@@ -44,19 +45,18 @@ class ParameterOwner {
  public:
   virtual ~ParameterOwner() = default;
 
-  /// A pass begins: forward and backward of a batch, or evaluate().
+  /// Begins a pass: forward and backward of a batch, or evaluate().
   virtual void begin_pass() {}
-  /// What brings them, or a wait for it, is on the device's stream on return. The memory is the
-  /// model's until it is done with the unit, or past the end of evaluate(), where the next pass
-  /// needs it again.
+  /// On return the transfer of the parameters, or a wait for it, is queued on the device's stream.
+  /// The memory stays valid until done(unit), or after evaluate() until the next pass.
   virtual UnitMemory need(std::size_t unit) = 0;
   virtual void done(std::size_t unit) = 0;
   virtual void final(std::size_t /*count*/) {}
-  /// Floats: final() is called each time so many more are final, as nearly as the model can tell
-  /// within a unit, and at each unit's end.
+  /// The model calls final() about every so many floats, as far as it can tell within a unit, and
+  /// at the end of each unit.
   virtual std::size_t granularity() const { return SIZE_MAX; }
 
-  /// Passes are collective: each rank makes as many as the others.
+  /// Whether passes are collective: each rank makes as many as the others.
   virtual bool is_shared() const { return false; }
 };
 

@@ -1,5 +1,5 @@
-// What a text's tokens become: the sum of their words' and their places' rows, and of their type's
-// where a model has types, normalised where it says so, and dropped.
+// Embeds tokens: the sum of the rows of word and position, and of the type if the model has types;
+// then a norm if the model has one, and dropout.
 //
 // Letters: N tokens of a pass, B rows of T, H wide.
 #pragma once
@@ -16,12 +16,12 @@ namespace trainer {
 
 class TextEmbedding {
  public:
-  /// Adds a unit of its tensors, whose memory is what is read and written.
+  /// Adds its tensors as a unit.
   TextEmbedding(const LayerContext& context, const EmbeddingShape& shape, const DropoutRule& rule,
                 std::uint32_t site, TensorTable& tensors)
       : context_(&context), shape_(shape), unit_(tensors.begin_unit()),
         dropout_(context, rule, site) {
-    if (!shape.norm.empty()) { // In the order in which backward is done with them.
+    if (!shape.norm.empty()) { // In the order in which backward finishes them.
       norm_.emplace(context, shape.norm, shape.width, shape.epsilon, tensors);
     }
     if (!shape.types.empty()) {
@@ -63,7 +63,7 @@ class TextEmbedding {
     return x_;
   }
 
-  /// `change` is used up. What the words' gradient holds is added to.
+  /// Overwrites `change`. Adds to the gradient of the words.
   void backward(const UnitMemory& memory, const TextPass& pass, const std::int32_t* ids,
                 TypedPointer change) {
     float* const gradients = memory.gradients;
@@ -87,7 +87,7 @@ class TextEmbedding {
   std::size_t add(TensorTable& tensors, const std::string& name, std::size_t rows) const {
     return tensors[tensors.add_embedding(name + ".weight", rows, shape_.width)].in_unit;
   }
-  /// Of a text's first token, in the unit.
+  /// Offset in the unit of the position of a text's first token.
   std::size_t first_position() const { return positions_ + shape_.first_position * shape_.width; }
   void drop(const TextPass& pass, TypedPointer values) const {
     if (dropout_.drawn().keep != nullptr) {
@@ -100,13 +100,13 @@ class TextEmbedding {
   EmbeddingShape shape_;
   std::size_t unit_;
   std::optional<LayerNorm> norm_;
-  std::optional<std::size_t> types_; ///< Where it lies in the unit, and so
+  std::optional<std::size_t> types_; ///< Offsets in the unit:
   std::size_t positions_ = 0;
   std::size_t words_ = 0;
   Dropout dropout_;
   Buffer sum_{0};     ///< (N, H): before the norm,
   Buffer moments_{0}; ///< (N, 2)
-  Buffer x_{0};       ///< and behind it.
+  Buffer x_{0};       ///< and after it.
 };
 
 } // namespace trainer

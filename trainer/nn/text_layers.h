@@ -1,5 +1,5 @@
-// What a transformer is made of, over the kernels that every device has. All is row-major, also
-// within the arenas.
+// The parts of a transformer, with the kernels that every device has. All arrays are row-major,
+// also in the arenas.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 
 namespace trainer {
 
-/// What all parts of a model work with: one of a model, which outlives them.
+/// What all parts of a model share: one per model, which outlives them.
 struct LayerContext {
   explicit LayerContext(Device& device_)
       : device(device_), stream(device_.stream()), text(*device_.kernels().text) {}
 
   void multiply(const Matmul& matmul) const { device.kernels().matmul(stream, matmul); }
-  /// Room for so many, or for their gradients.
+  /// Allocates memory for so many activations, or their gradients.
   Buffer activations(std::size_t count) const {
     return device.allocate(count, device.activation_type());
   }
@@ -31,8 +31,8 @@ struct LayerContext {
   const TextKernels& text;
 };
 
-/// y = x · weightᵀ + bias: tensors NAME.bias [O] and NAME.weight [O, I], or [I, O] and turned, of
-/// the unit that was begun last, whose memory is what is read and written.
+/// y = x · weightᵀ + bias: tensors NAME.bias [O] and NAME.weight [O, I], or [I, O] and transposed,
+/// in the last unit.
 class Linear {
  public:
   using Epilogue = Matmul::Epilogue;
@@ -48,16 +48,16 @@ class Linear {
                                     layout)]
                     .in_unit) {}
 
-  std::size_t last() const { return weight_ + inputs_ * outputs_; } ///< Of it in the unit.
+  std::size_t last() const { return weight_ + inputs_ * outputs_; } ///< Its end in the unit.
 
-  /// `y_row`, and `dy_row` below: from a row to the next; 0: O.
+  /// `y_row`, and `dy_row` below: row strides; 0: O.
   void forward(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x, TypedPointer y,
                std::size_t y_row = 0) const {
     Matmul product = shape(rows).forward(x, memory.factor(weight_), memory.factor(bias_), y);
     product.c_row = y_row;
     context_->multiply(product);
   }
-  /// Dropped, and added to `residual` (N, O).
+  /// The same with dropout, added to `residual` (N, O).
   void forward_onto(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
                     const Dropped& dropped, ConstTypedPointer residual, TypedPointer y) const {
     Matmul product = shape(rows).forward(x, memory.factor(weight_), memory.factor(bias_), y);
@@ -68,7 +68,7 @@ class Linear {
       context_->text.drop_and_add(context_->stream, rows * outputs_, dropped, residual, y);
     }
   }
-  /// y = gelu(u), and u; `gelu`: which.
+  /// y = gelu(u), and u; `gelu`: exact or by tanh.
   void forward_gelu(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x, TypedPointer u,
                     TypedPointer y, Epilogue gelu = Epilogue::gelu_bias) const {
     context_->multiply(
@@ -87,7 +87,7 @@ class Linear {
     product.a_row = dy_row;
     context_->multiply(product);
   }
-  /// Of what x = gelu(u) was of.
+  /// The gradient of u, where x = gelu(u).
   void backward_gelu(const UnitMemory& memory, std::size_t rows, ConstTypedPointer dy,
                      ConstTypedPointer u, TypedPointer du, Epilogue gelu = Epilogue::dgelu) const {
     context_->multiply(shape(rows).backward_input(dy, memory.factor(weight_), gelu, u, du));
@@ -99,11 +99,11 @@ class Linear {
   const LayerContext* context_;
   std::size_t inputs_;
   std::size_t outputs_;
-  std::size_t bias_; ///< Where it lies in the unit.
+  std::size_t bias_; ///< Offset of the bias in the unit.
   std::size_t weight_;
 };
 
-/// Tensors NAME.weight and NAME.bias, of the rows' width, likewise.
+/// LayerNorm: tensors NAME.weight and NAME.bias, as wide as rows, in the last unit.
 class LayerNorm {
  public:
   LayerNorm(const LayerContext& context, const std::string& name, std::size_t width, float epsilon,
@@ -112,7 +112,7 @@ class LayerNorm {
         gain_(tensors[tensors.add(name + ".weight", {width})].in_unit),
         shift_(tensors[tensors.add(name + ".bias", {width})].in_unit) {}
 
-  std::size_t last() const { return shift_ + width_; } ///< Of it in the unit.
+  std::size_t last() const { return shift_ + width_; } ///< Its end in the unit.
   void initialize(std::span<float> arena) const {
     std::fill_n(arena.data() + first_, width_, 1.0F);
   }
@@ -123,7 +123,8 @@ class LayerNorm {
     context_->text.norm(context_->stream, {rows, width_, epsilon_}, x, memory.weights + gain_,
                         memory.weights + shift_, y, moments);
   }
-  /// dy becomes dx; or where `onto` is not null, dx is added to that, and dy is used up.
+  /// dy becomes dx; or, unless `onto` is null, dx is added to `onto`, and dy is undefined
+  /// afterwards.
   void backward(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
                 const float* moments, bool accumulate, TypedPointer dy,
                 TypedPointer onto = {}) const {
@@ -136,23 +137,23 @@ class LayerNorm {
   const LayerContext* context_;
   std::size_t width_;
   float epsilon_;
-  std::size_t first_; ///< Of it in the arenas.
-  std::size_t gain_;  ///< Where it lies in the unit.
+  std::size_t first_; ///< Offset of the unit in the arenas.
+  std::size_t gain_;  ///< Offsets in the unit.
   std::size_t shift_;
 };
 
-/// Drops what nn/dropout.h says.
+/// Dropout as in nn/dropout.h.
 class Dropout {
  public:
   Dropout(const LayerContext& context, const DropoutRule& rule, std::uint32_t site)
       : context_(&context), rule_(rule), site_(site) {}
 
-  /// Room for the words of `rows` rows of so many each, where it drops at all.
+  /// Allocates the keep bits of `rows` rows of so many words, if it drops at all.
   void make_room(std::size_t rows, std::size_t words) {
     bits_ = context_->device.allocate(rule_.threshold() == 0 ? 0 : rows * words * sizeof *bits(),
                                       DType::u8);
   }
-  /// For the pass' rows, of `words` words each.
+  /// Draws the keep bits of a pass, `words` words a row.
   void draw(const TextPass& pass, std::size_t words) {
     is_on_ = pass.is_training && rule_.threshold() > 0;
     if (is_on_) {
@@ -160,7 +161,7 @@ class Dropout {
                                bits());
     }
   }
-  /// What was drawn last.
+  /// The keep bits drawn last.
   Dropped drawn() const { return is_on_ ? Dropped{bits(), rule_.scale()} : Dropped{}; }
 
  private:

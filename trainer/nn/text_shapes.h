@@ -1,4 +1,4 @@
-// The shapes and names of what a transformer is made of, whatever computes it.
+// Shapes and tensor names of the parts of a transformer.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@ struct LayerShape {
   std::size_t width = 0; ///< H
   std::size_t heads = 0;
   std::size_t inner = 0; ///< F
-  float epsilon = 0;     ///< The norms'.
+  float epsilon = 0;     ///< Epsilon of the norms.
 };
 
-/// Names are those of tensors without ".weight"; empty: no such tensor.
+/// Names of tensors without ".weight"; empty: no such tensor.
 struct EmbeddingShape {
   std::string words;
   std::string positions;
@@ -21,13 +21,13 @@ struct EmbeddingShape {
   std::string norm;
   std::size_t vocabulary = 0;
   std::size_t position_rows = 0;
-  std::size_t first_position = 0; ///< The row of a text's first token: RoBERTa's begin at 2.
+  std::size_t first_position = 0; ///< Position of a text's first token: 2 in RoBERTa.
   std::size_t type_rows = 0;
   std::size_t width = 0;
   float epsilon = 0;
 };
 
-/// Likewise: without a dense layer there is no GELU either, and `bias` is the decoder's.
+/// Names likewise. Without a dense layer there is no GELU either; `bias` belongs to the decoder.
 struct HeadNames {
   std::string dense;
   std::string norm;

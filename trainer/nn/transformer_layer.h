@@ -1,9 +1,9 @@
-// A layer of a transformer: attention of each token to its row's, and two dense layers with GELU
-// between them, each with a residual and a norm: behind it in an encoder's (BERT), before it in a
-// decoder's (GPT-2).
+// A layer of a transformer: attention within each row, and two dense layers with GELU between them;
+// both parts have a residual and a norm, after the part in an encoder (BERT), before it in a
+// decoder (GPT-2).
 //
-// Letters: N tokens of a pass, B rows of T, H wide in A heads, F within. A pass keeps
-// N·(10·H + 2·F) activations of a layer for backward, and what attention keeps (attention_room()).
+// Letters: N tokens of a pass, B rows of T, hidden size H in A heads, inner size F. For backward a
+// layer keeps N·(10·H + 2·F) activations, and those of attention (attention_room()).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace trainer {
 
-/// What layers share, each while its turn lasts: gradients on their way.
+/// Gradients within a layer; the layers share this memory.
 struct LayerScratch {
   LayerScratch() = default;
   LayerScratch(const LayerContext& model, const LayerShape& shape, std::size_t rows,
@@ -24,25 +24,24 @@ struct LayerScratch {
   Buffer wide{0};    ///< (N, H)
   Buffer wide2{0};   ///< (N, H)
   Buffer inner{0};   ///< (N, F)
-  Buffer heads{0};   ///< (N, 3·H), as of a room
-  Buffer squares{0}; ///< Attention's room, of float32
+  Buffer heads{0};   ///< (N, 3·H), as LayerRoom::heads
+  Buffer squares{0}; ///< Scratch memory of attention, float32
 };
 
-/// What backward reads again of forward. Layers whose forward is done again before their backward
-/// share one.
+/// Activations that backward reads. Layers that recompute them before backward share one.
 struct LayerRoom {
   LayerRoom(const LayerContext& model, const LayerShape& shape, std::size_t rows,
             std::size_t length);
 
-  Buffer heads;         ///< (N, 3·H): a token's queries, its keys and its values
-  Buffer probabilities; ///< Attention's, of float32, or what it makes them of again
+  Buffer heads;         ///< (N, 3·H): queries, keys and values of each token
+  Buffer probabilities; ///< Of attention, float32, or what recomputes them
   Buffer context;       ///< (N, H)
-  Buffer sum1;          ///< (N, H): attention's, with its residual,
-  Buffer moments1;      ///< (N, 2): means and deviations of what norm1 was of,
-  Buffer a;             ///< (N, H): and what the first dense layer is of.
-  Buffer u;             ///< (N, F): before GELU,
-  Buffer g;             ///< and behind it.
-  Buffer wide;          ///< (N, H): an encoder's before norm2, a decoder's behind norm1.
+  Buffer sum1;          ///< (N, H): attention with its residual
+  Buffer moments1;      ///< (N, 2): means and deviations of norm1
+  Buffer a;             ///< (N, H): input of the first dense layer
+  Buffer u;             ///< (N, F): input of GELU
+  Buffer g;             ///< (N, F): output of GELU
+  Buffer wide;          ///< (N, H): before norm2 in an encoder, after norm1 in a decoder
   Buffer moments2;      ///< (N, 2)
 };
 
@@ -52,45 +51,46 @@ class TransformerLayer {
 
   std::size_t unit() const { return unit_; }
   void make_room(std::size_t rows, std::size_t length, std::shared_ptr<LayerRoom> room);
-  /// The norms' gains.
+  /// Initializes the gains of the norms.
   virtual void initialize(std::span<float> arena) const = 0;
 
-  /// Of x (N, H), which stays where it is until backward; its output, which does too.
+  /// Returns the output for x (N, H); both must stay in place until backward.
   virtual ConstTypedPointer forward(const UnitMemory& memory, const TextPass& pass,
                                     ConstTypedPointer x) = 0;
-  /// `change` (N, H): the gradient of what forward() gave; becomes that of x. Tells `owner` what is
-  /// final.
+  /// `change` (N, H): the gradient of the output; becomes that of x. Notifies `owner` of final
+  /// gradients.
   virtual void backward(const UnitMemory& memory, const TextPass& pass, ConstTypedPointer x,
                         TypedPointer change, const LayerScratch& scratch,
                         ParameterOwner& owner) = 0;
-  /// Tells what backward() does.
+  /// Notifies as backward() does.
   virtual void rehearse(ParameterOwner& owner) const = 0;
 
  protected:
-  /// Adds a unit. `site`: of the first of its three dropouts.
+  /// Adds a unit. `site`: the site of the first of its three dropouts.
   TransformerLayer(const LayerContext& context, const LayerShape& shape, const DropoutRule& rule,
                    std::uint32_t site, bool is_causal, TensorTable& tensors);
 
   AttentionShape attention(const TextPass& pass) const;
-  /// Of queries, keys and values, (N, 3·H), or their gradients.
+  /// Pointers into queries, keys and values, (N, 3·H), or their gradients.
   Heads<TypedPointer> heads(const Buffer& of) const;
   void draw(const TextPass& pass);
-  /// `change` as it is before what was dropped, in `to` where anything was.
+  /// The gradient before dropout of `change`: in `to` if anything was dropped, else `change`
+  /// itself.
   ConstTypedPointer dropped(const Dropout& drop, std::size_t values, ConstTypedPointer change,
                             TypedPointer to) const;
-  /// All of the unit's gradients up to there are final.
+  /// Notifies `owner` that all gradients of the unit up to here are final.
   void finish(std::size_t last, ParameterOwner& owner) const { owner.final(first_ + last); }
 
   const LayerContext* context_;
   LayerShape shape_;
   bool is_causal_;
   std::size_t unit_;
-  std::size_t first_; ///< Of it in the arenas.
-  Dropout drop0_;     ///< Of attention.
+  std::size_t first_; ///< Offset of the unit in the arenas.
+  Dropout drop0_;     ///< Dropout of attention.
   Dropout drop1_;
   Dropout drop2_;
   std::shared_ptr<LayerRoom> room_;
-  Buffer y_{0}; ///< (N, H): what it gives.
+  Buffer y_{0}; ///< (N, H): the output.
 };
 
 /// `name`: "bert.encoder.layer.3".

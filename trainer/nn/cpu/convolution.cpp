@@ -8,8 +8,8 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_taps = 9;      // Pixels of a kernel.
-constexpr std::size_t k_matrices = 16; // Of Winograd's form.
+constexpr std::size_t k_taps = 9;      // Taps of a 3 × 3 kernel.
+constexpr std::size_t k_matrices = 16; // Matrices of Winograd's form.
 
 } // namespace
 

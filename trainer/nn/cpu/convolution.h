@@ -1,5 +1,5 @@
-// Convolutions of 3 × 3 pixels, as many pixels out as in, then 2 × 2 max-pooling and ReLU: an image
-// at a time, so that what one kernel makes is in a core's caches when the next one reads it.
+// 3 × 3 convolutions with padding, followed by 2 × 2 max-pooling and ReLU. They process one image
+// at a time, so that the output of one kernel is in a core's caches when the next one reads it.
 //
 // Letters: T pools, C channels in, O out, both multiples of 16 but for C = 1. Cost of a step and an
 // image: 6·T·16·C·O FLOP in Winograd's form (device/cpu/kernels.h), which without it were
@@ -18,12 +18,11 @@
 
 namespace trainer {
 
-/// Its parameters, its images, and which pixels its pools chose.
+/// What both kinds share: parameters, images, and the pixels that pools chose.
 class Convolution {
  public:
-  /// Adds NAME.bias [O] and NAME.weight [O, 3, 3, C] to `tensors`, a unit, whose memory is what is
-  /// read and written. For `rows` images at most. `pooling` says where the values of an image's
-  /// pools go.
+  /// Adds NAME.bias [O] and NAME.weight [O, 3, 3, C] to `tensors` as a unit. For at most `rows`
+  /// images. `pooling` says where the values of an image's pools go.
   Convolution(const std::string& name, std::size_t channels, std::size_t rows,
               const Pooling& pooling, TensorTable& tensors, const CpuKernels& kernels);
 
@@ -33,14 +32,14 @@ class Convolution {
   void initialize(std::uint64_t seed, std::uint32_t layer, std::span<float> arena) const;
   void clear_bias_gradient(const UnitMemory& memory) const;
 
-  /// Where image `row` is to be put: (grid, C), what is between its rows left alone.
+  /// Where to put image `row`: (grid, C); leave the gaps between its rows alone.
   float* input(std::size_t row) {
     return input_.data() + (grid().margin() + row * grid().image()) * channels_;
   }
 
  protected:
   const PixelGrid& grid() const { return pooling_.grid; }
-  const float* weight(const UnitMemory& memory) const { ///< (O / 16, 9, C, 16), behind the bias.
+  const float* weight(const UnitMemory& memory) const { ///< (O / 16, 9, C, 16), after the bias.
     return memory.weights + pooling_.channels;
   }
   float* weight_gradient(const UnitMemory& memory) const {
@@ -56,12 +55,12 @@ class Convolution {
 
  private:
   std::size_t unit_;
-  std::size_t first_; ///< Of its parameters, in the arenas.
+  std::size_t first_; ///< Offset of its parameters in the arenas.
   Buffer input_;      ///< (margin + grid + margin, C)
   std::vector<std::uint8_t> chosen_;
 };
 
-/// Of images with one channel, whose own gradient is not needed.
+/// For images with one channel, whose own gradient is not needed.
 class FirstConvolution : public Convolution {
  public:
   FirstConvolution(const std::string& name, std::size_t rows, const Pooling& pooling,
@@ -69,22 +68,22 @@ class FirstConvolution : public Convolution {
       : Convolution(name, 1, rows, pooling, tensors, kernels) {}
 
   void forward(const UnitMemory& memory, std::size_t row, float* to);
-  /// From the gradient of what forward() put into `to`, in the same layout.
+  /// `change`: the gradient of what forward() wrote to `to`, in the same layout.
   void backward(const UnitMemory& memory, std::size_t row, const float* change, bool accumulate);
 };
 
-/// In Winograd's form.
+/// For images with more channels, in Winograd's form.
 class WinogradConvolution : public Convolution {
  public:
   WinogradConvolution(const std::string& name, std::size_t channels, std::size_t rows,
                       const Pooling& pooling, TensorTable& tensors, const CpuKernels& kernels);
 
-  /// Before the first forward() with other parameters.
+  /// Call before the first forward() with new parameters.
   void take_parameters(const UnitMemory& memory);
   void forward(const UnitMemory& memory, std::size_t row, float* to);
-  /// From the gradient of what forward() put into `to`, laid out as `change_lies` says, to that of
-  /// input(row), likewise laid out, until the next call. That of the weight is added to what
-  /// finish_backward() takes.
+  /// From the gradient of what forward() wrote to `to`, in the layout `change_lies`, returns that
+  /// of input(row), in the same layout and valid until the next call. Adds the weight's gradient to
+  /// what finish_backward() takes.
   const float* backward(const UnitMemory& memory, std::size_t row, const Pooling& change_lies,
                         const float* change);
   void finish_backward(const UnitMemory& memory, bool accumulate);
@@ -92,10 +91,10 @@ class WinogradConvolution : public Convolution {
  private:
   std::size_t outputs() const { return pooling_.channels; }
 
-  std::size_t image_plane_;  ///< From a matrix of an image to the next,
+  std::size_t image_plane_;  ///< Distance between matrices of an image,
   std::size_t output_plane_; ///< of its outputs,
   std::size_t kernel_plane_; ///< of kernels.
-  std::size_t added_ = 0;    ///< Images of which kernel_change_ is the sum.
+  std::size_t added_ = 0;    ///< Images summed in kernel_change_.
   Buffer kernel_;            ///< (16, O / 16, C, 16)
   Buffer turned_;            ///< (C / 16, 9, O, 16)
   Buffer turned_kernel_;     ///< (16, C / 16, O, 16)

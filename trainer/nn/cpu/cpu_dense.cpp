@@ -64,7 +64,7 @@ void CpuDense::backward_weight(const UnitMemory& memory, std::size_t rows, const
   }
 }
 
-// A panel of dy holds 16 outputs, its rows 16 apart: dx is the sum of a product a panel.
+// A panel of dy holds 16 outputs, with rows 16 apart: dx is the sum of one product per panel.
 void CpuDense::backward_input(const UnitMemory& memory, std::size_t rows, const float* dy,
                               const float* x, bool is_same, bool accumulate, float* dbias,
                               float* dx) {

@@ -1,7 +1,7 @@
-// A fully connected layer by the CPU's packed products: its weight in panel layout
-// (device/cpu/kernels.h), a hidden layer's activations (B, O) row-major, O filled up to whole
-// panels, logits and all gradients of activations in panels, (O / 16, B, 16). The bias is added by
-// what follows the product, which reads y anyway, and which also sums its gradient.
+// A fully connected layer with the CPU's packed products: the weight in panel layout
+// (device/cpu/kernels.h), activations of a hidden layer (B, O) row-major with O padded to whole
+// panels, logits and all gradients of activations in panels, (O / 16, B, 16). The operation after
+// the product, which reads y anyway, adds the bias, and also sums its gradient.
 #pragma once
 
 #include "trainer/device/cpu/kernels.h"
@@ -23,7 +23,7 @@ class CpuDense final : public Dense {
   bool score(const UnitMemory& memory, std::span<const std::int32_t> labels, const float* x,
              const float* scale, bool accumulate, float* logits, float* dx,
              Score* to) const override;
-  /// As many panels at a time as the owner's granularity().
+  /// Computes as many panels at a time as the owner's granularity() says.
   void backward_weight(const UnitMemory& memory, std::size_t rows, const float* x, const float* dy,
                        bool accumulate, ParameterOwner* owner) const override;
   void backward_input(const UnitMemory& memory, std::size_t rows, const float* dy, const float* x,
@@ -33,7 +33,7 @@ class CpuDense final : public Dense {
   std::size_t width() const { return padded(outputs()); }
   std::size_t panels() const { return width() / k_panel; }
 
-  std::size_t x_row_; ///< From a row of x to the next.
+  std::size_t x_row_; ///< Row stride of x.
   const CpuKernels& kernels_;
   Buffer transposed_{0}; ///< Wᵀ, for backward_input(): (O / 16, I / 16, ≤ 16 outputs, 16 inputs).
 };
