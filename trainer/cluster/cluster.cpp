@@ -119,7 +119,7 @@ struct HostPort {
   int port;
 };
 
-/// Of an address that parse_tf_config() has checked; an IPv6 host loses its brackets.
+/// Splits an address that parse_tf_config() has checked; removes the brackets of an IPv6 host.
 HostPort split_address(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
@@ -155,7 +155,7 @@ void check_agreement(const Cluster& tf_config, const Cluster& variables) {
   }
 }
 
-/// Of a chief or worker.
+/// The rank of a chief or worker.
 Cluster place_of_task(const TfConfig& config) {
   Cluster cluster;
   cluster.source = "TF_CONFIG";

@@ -1,4 +1,4 @@
-// Who am I: the rank, the world, and where rank 0 is, from whatever started this process.
+// The rank, the world size and the address of rank 0, from the launcher's environment.
 //
 // Sources, first that applies: TF_CONFIG with a cluster; RANK and WORLD_SIZE (torchrun's and
 // dtrain's); OMPI_COMM_WORLD_*; SLURM_PROCID and SLURM_NTASKS (when a step has several tasks);
@@ -18,7 +18,7 @@ struct Cluster {
   int local_rank = 0; ///< Among the ranks of this host.
   int local_world_size = 1;
   int node_rank = 0;
-  std::string master_addr; ///< Where rank 0 listens for the rendezvous; empty: world_size is 1, or
+  std::string master_addr; ///< Address of rank 0 for the rendezvous; empty: world_size is 1, or
                            ///< mpirun's ranks agree through MPI where to meet.
   int master_port = 0;
   std::string job_token; ///< Secret shared by the job's ranks; empty: none was given.
@@ -52,7 +52,7 @@ struct TfConfig {
 /// every address host:port. Throws ClusterError naming the key.
 TfConfig parse_tf_config(const std::string& json);
 
-/// By which a task takes its GPU: LOCAL_RANK, or, where it is not set, the task's number among the
+/// The number by which a task takes its GPU: LOCAL_RANK, or, if unset, the task's number among the
 /// chief and workers of its host; 0 for one that is neither.
 int local_rank_of(const TfConfig& config, const GetEnv& get);
 

@@ -11,12 +11,12 @@
 namespace trainer {
 
 inline constexpr double k_call_seconds = 1;        ///< For a listener to answer.
-inline constexpr std::size_t k_most_attempts = 64; ///< As the wire has room for.
+inline constexpr std::size_t k_most_attempts = 64; ///< Limit of the message format.
 
-/// Of a call to a listener, or of a turn at leading.
+/// Result of a call to a listener, or of a turn at leading.
 struct Membership::MeetingResult {
   enum class Kind {
-    formed, ///< All agreed to `proposal`; `links` are connections to its members.
+    formed, ///< All agreed to `proposal`; `links` connect to its members.
     moved,  ///< `to` leads.
     busy,   ///< Alive, but cannot be joined now.
     silent, ///< No answer.

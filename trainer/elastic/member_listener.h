@@ -60,9 +60,9 @@ struct Message {
 
 /// The body of busy, moved, leading and invite.
 struct Lead {
-  std::uint64_t number = 0; ///< Of the roster.
-  std::uint64_t id = 0;     ///< Of the sender.
-  Address leader;           ///< Of moved and invite.
+  std::uint64_t number = 0; ///< Number of the roster.
+  std::uint64_t id = 0;     ///< Id of the sender.
+  Address leader;           ///< In moved and invite.
 };
 
 void send_message(const Fd& link, MessageKind kind, std::span<const std::byte> body,

@@ -41,7 +41,7 @@ struct ElasticLimits {
 
 /// A member's training state.
 struct MemberState {
-  std::uint64_t number = 0; ///< Of the roster under which it was shared; 0: never.
+  std::uint64_t number = 0; ///< Number of the roster under which the state was shared; 0: never.
   std::int64_t step = -1;   ///< -1: there is none.
   bool is_complete = false; ///< Nothing is left to train: any number of members may continue.
 };
@@ -50,9 +50,9 @@ struct MemberState {
 struct Generation {
   std::unique_ptr<Communicator> communicator; ///< Null: the job is over for this member,
   bool is_left_behind = false;                ///< which was cut off, and the others have finished.
-  std::uint64_t number = 0;                   ///< Of its roster.
+  std::uint64_t number = 0;                   ///< Number of the roster.
   int source = 0;                             ///< The rank whose state is the newest.
-  std::int64_t step = -1;                     ///< Of that state; -1: there is none yet.
+  std::int64_t step = -1;                     ///< Step of that state; -1: there is none yet.
   std::vector<std::string> lost; ///< "rank 2 (host-b, pid 7)", with the old rank. On rank 0 alone.
   std::vector<std::string> joined; ///< Likewise, with the new rank.
 };

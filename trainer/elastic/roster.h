@@ -43,7 +43,7 @@ struct Member {
   std::uint64_t id = 0; ///< Drawn at random by the process.
   std::int64_t pid = 0;
   std::array<char, 64> host{};
-  Address address; ///< Where it listens.
+  Address address; ///< Address on which it listens.
 
   std::string name() const; ///< "host-b, pid 123"
 };
@@ -69,7 +69,7 @@ struct MemberReport {
   Member self;
   std::int32_t place = 0;         ///< RANK, which orders newcomers.
   std::uint64_t state_number = 0; ///< The roster under which its training state was shared last.
-  std::int64_t step = -1;         ///< Of its state; -1: it has none.
+  std::int64_t step = -1;         ///< Step of its state; -1: it has none.
   Roster formed;                  ///< The newest that it knows.
   std::vector<Roster> attempts;   ///< Newer than that.
 };
@@ -77,7 +77,7 @@ struct MemberReport {
 struct Proposal {
   Roster roster;
   std::int32_t source = 0; ///< The rank with the newest state.
-  std::int64_t step = -1;  ///< Of that state; -1: no rank has one.
+  std::int64_t step = -1;  ///< Step of that state; -1: no rank has one.
 };
 
 /// To and from bytes. Reading throws LinkError for malformed ones.

@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_most_parts = 16; ///< In one call to the kernel.
+constexpr std::size_t k_most_parts = 16; ///< Most buffers of one system call.
 
 bool try_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 

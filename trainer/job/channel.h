@@ -18,11 +18,11 @@ namespace trainer {
 using ReadParts = std::vector<std::span<std::byte>>;
 using WriteParts = std::vector<std::span<const std::byte>>;
 
-/// What a channel does with what arrives. Both may throw LinkError to end the connection.
+/// Receives the frames of a channel. Both functions may throw LinkError to end the connection.
 class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
-  /// Where a frame's body goes; together header.size long.
+  /// Memory for the body of a frame, header.size bytes in total.
   virtual ReadParts body_of(const FrameHeader& header) = 0;
   virtual void handle(const FrameHeader& header) = 0;
 };
@@ -31,26 +31,27 @@ class Channel {
  public:
   Channel(Fd link, FrameHandler& handler) : link_(std::move(link)), handler_(&handler) {}
 
-  /// Queues a frame and sends what goes out at once. Its body is `copied`, then `parts`, which must
-  /// stay as they are until it has been sent.
+  /// Queues a frame, and sends what can be sent at once. Its body is `copied`, then `parts`, which
+  /// must not change until it has been sent.
   template <typename What>
   void send(What what, std::span<const std::byte> copied = {}, WriteParts parts = {}) {
     queue({.what = static_cast<std::uint32_t>(what)}, copied, std::move(parts));
   }
 
-  /// Sends what goes out now. Throws LinkError.
+  /// Sends what can be sent now. Throws LinkError.
   void flush();
   bool has_unsent() const noexcept { return !queue_.empty(); }
 
-  /// Reads what is there and hands on whole frames. Throws LinkError, also when it was closed.
+  /// Reads available bytes and delivers complete frames. Throws LinkError, also on a closed
+  /// connection.
   void receive();
 
-  /// What poll() is to wait for.
+  /// The events for poll().
   pollfd to_poll() const noexcept {
     return {link_.get(), static_cast<short>(has_unsent() ? POLLIN | POLLOUT : POLLIN), 0};
   }
-  /// Sends and receives what can be, after poll(). Throws LinkError, also where the other side has
-  /// been silent for longer than `timeout` seconds.
+  /// Sends and receives after poll(). Throws LinkError, also if the other side has been silent for
+  /// longer than `timeout` seconds.
   void advance(short ready, double timeout);
 
  private:
@@ -58,7 +59,7 @@ class Channel {
     FrameHeader header;
     std::vector<std::byte> copied;
     WriteParts parts;
-    std::size_t sent = 0; ///< Of all three together.
+    std::size_t sent = 0; ///< Bytes of all three together.
   };
   void queue(FrameHeader header, std::span<const std::byte> copied, WriteParts parts);
   std::size_t receive_into(std::span<std::byte> into);
@@ -69,8 +70,8 @@ class Channel {
   FrameHeader header_;
   std::size_t header_received_ = 0;
   ReadParts body_;
-  std::size_t part_ = 0;          ///< Of body_, the one being filled,
-  std::size_t part_received_ = 0; ///< and how far.
+  std::size_t part_ = 0;          ///< Part of body_ being filled,
+  std::size_t part_received_ = 0; ///< and bytes received of it.
   Deadline heard_ = Clock::now();
 };
 

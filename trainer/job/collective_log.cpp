@@ -103,7 +103,7 @@ std::optional<std::string> find_stall(std::span<const RankPlace> ranks, double t
     }
   }
   if (foremost == nullptr) {
-    return std::nullopt; // All compute, for as long as they like.
+    return std::nullopt; // All ranks compute, which may take any time.
   }
   const std::string what =
       fmt::format("{} (collective {})", foremost->place.last, foremost->place.begun);

@@ -25,7 +25,7 @@ std::string step_text(std::int64_t step);
 /// A collective, in the words that logs have for it.
 struct Call {
   const char* op = "";   ///< "all_reduce"; of static life, as is `wire`.
-  const char* wire = ""; ///< What travels.
+  const char* wire = ""; ///< Type on the wire.
   std::size_t bytes = 0;
   std::string name{};
   std::string text{}; ///< "all_reduce 'grad1' of 4096 bytes"
@@ -39,11 +39,11 @@ struct Place {
   std::string last{}; ///< The text of the one that was begun last.
 
   bool waits() const noexcept { return begun > ended; }
-  /// "at step 7, in all_reduce 'grad' of 4096 bytes (collective 31)"; "after" where it has left it.
+  /// "at step 7, in all_reduce 'grad' of 4096 bytes (collective 31)"; "after" if it has left it.
   std::string text() const;
 };
 
-/// The last collectives of one rank, of which any thread may ask.
+/// The last collectives of one rank; any thread may call.
 class CollectiveLog {
  public:
   static constexpr std::size_t k_entries = 1024;
@@ -52,8 +52,8 @@ class CollectiveLog {
   void end(std::uint64_t number);
   Place place(std::int64_t step) const;
 
-  /// As comma-separated values: number, op, bytes, wire, name, step, entered (UTC), seconds; empty
-  /// where it was not left. Replaces the file. Throws Error.
+  /// Writes CSV: number, op, bytes, wire, name, step, entered (UTC), seconds; seconds are empty for
+  /// a collective not left. Replaces the file. Throws Error.
   void write(const std::string& path) const;
 
  private:
@@ -75,7 +75,7 @@ class CollectiveLog {
   std::string last_;
 };
 
-/// A rank's last reported place, and since when it has been there.
+/// The last reported place of a rank, and how long it has been there.
 struct TrackedPlace {
   Place place{};
   Clock::time_point moved = Clock::now();
@@ -92,8 +92,8 @@ struct RankPlace {
   double still = 0; ///< Seconds since it last began or ended one.
 };
 
-/// What is wrong where some ranks have waited in a collective for `timeout` seconds while no rank
-/// began or ended any: who never entered it. `name` gives "rank 2 (host-b, pid 7)".
+/// Describes a collective in which ranks have waited for `timeout` seconds while no rank began or
+/// ended any: who never entered it. `name` gives "rank 2 (host-b, pid 7)".
 std::optional<std::string> find_stall(std::span<const RankPlace> ranks, double timeout,
                                       const std::function<std::string(int)>& name);
 

@@ -1,4 +1,5 @@
-// Where a task of TF_CONFIG listens, and how the others reach it while it may still be starting.
+// The listening address of a task of TF_CONFIG, and connecting to it while it may still be
+// starting.
 #pragma once
 
 #include <functional>
@@ -21,8 +22,9 @@ struct TaskAddress {
 Fd listen_as_task(const TaskAddress& address, const std::string& what, double timeout);
 
 /// Dials and hands the authenticated connection to `meet`, again and again until that returns.
-/// None then; at the deadline, why the last try failed. What `meet` throws as LinkError is such a
-/// failure; `waits` is called with each. Throws RefusedError where trying again does not help.
+/// Returns none on success; at the deadline, why the last attempt failed. A LinkError from `meet`
+/// counts as a failed attempt; `waits` is called with each. Throws RefusedError if another attempt
+/// cannot help.
 std::optional<std::string> dial_until(const TaskAddress& address, const std::string& token,
                                       const Introduction& self, Deadline deadline,
                                       const std::function<void(Fd)>& meet,

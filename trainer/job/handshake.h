@@ -1,5 +1,5 @@
-// Who may talk: two ranks prove to each other that they hold the job's token before either uses a
-// byte that the other sends.
+// Authentication: two ranks prove to each other that they hold the job's token before either uses a
+// byte from the other.
 //
 //   acceptor -> dialler   Challenge  version, nonce A
 //   dialler  -> acceptor  Hello      version, rank, world size, host, pid, nonce B,
@@ -10,10 +10,10 @@
 // All three have a fixed size. Without a token the HMAC proves only that both run this protocol:
 // version, world size and ranks are still checked.
 //
-// What follows the handshake is neither encrypted nor signed: at a hundred gigabits a second that
-// would cost more than it carries. The token keeps out who can only connect; who can also read and
-// change packets between the ranks can read and change what they train. Where such a one must be
-// feared the network itself has to be private (WireGuard, IPsec, a mesh with TLS).
+// Traffic after the handshake is neither encrypted nor signed, which would be too slow at a hundred
+// gigabits a second. The token keeps out attackers who can only connect; one who can also read and
+// change packets between ranks can read and change what they train. Against such attackers use a
+// private network (WireGuard, IPsec, a mesh with TLS).
 #pragma once
 
 #include <array>
@@ -37,10 +37,10 @@ enum class LinkPurpose : std::uint32_t {
   membership = 5
 };
 
-/// What one that listens says at its start where the job has no token.
+/// The warning of a listener whose job has no token.
 std::string no_token_warning();
 
-/// What a rank says of itself in a Hello.
+/// A rank's description of itself in a Hello.
 struct Introduction {
   LinkPurpose purpose = LinkPurpose::rendezvous;
   int rank = 0;
@@ -70,20 +70,20 @@ class Acceptor {
     Introduction who;
     Fd link;
   };
-  /// Asked once a dialler has proved itself: a refusal, or none to let it in.
+  /// Called once a dialler is authenticated: returns a refusal, or none to accept it.
   using Judge = std::function<std::optional<std::string>(const Introduction&)>;
 
-  /// Without a judge: whoever has proved itself.
+  /// Without a judge: accepts every authenticated dialler.
   Acceptor(Fd listener, std::string token, LinkPurpose purpose, Judge judge = {});
 
-  /// Where it listens.
+  /// The listening address.
   int port() const { return local_address(listeners_.front()).port(); }
-  /// Takes connections here too.
+  /// Also accepts connections on this listener.
   void add_listener(Fd listener) { listeners_.push_back(std::move(listener)); }
 
-  /// The next rank let in; none at the deadline.
+  /// The next accepted rank; none at the deadline.
   std::optional<Arrival> next(Deadline deadline);
-  /// What poll() is to wait for before next(): listeners, then those that shake hands.
+  /// Descriptors to poll before next(): listeners, then connections in their handshake.
   std::vector<pollfd> to_poll() const;
 
   /// "2 connections refused, the last from 10.0.0.3:5000: the job token differs"; empty: none.

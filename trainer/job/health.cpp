@@ -25,7 +25,7 @@ enum NoteType : std::uint32_t { k_heartbeat = 1, k_failure, k_left, k_left_ackno
 
 } // namespace
 
-/// What goes over a control connection, in both directions.
+/// A message on a control connection, in both directions.
 struct Health::Note {
   std::uint32_t magic = k_note_magic;
   std::uint32_t type = 0;
@@ -34,7 +34,7 @@ struct Health::Note {
   std::int64_t step = 0;
   std::uint64_t begun = 0; ///< Collectives.
   std::uint64_t ended = 0;
-  std::array<char, 480> text{}; ///< Of a failure, or the collective that was begun last.
+  std::array<char, 480> text{}; ///< Text of a failure, or the last collective begun.
 
   void set_text(const std::string& what) {
     text = {};
@@ -158,7 +158,7 @@ void Health::send(Peer& peer, const Note& note) {
   }
   const ssize_t sent = ::send(peer.link.get(), &note, sizeof note, MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(sizeof note) && !(sent < 0 && errno == EAGAIN)) {
-    // What it sent before it went, a goodbye perhaps, is still to be read.
+    // Its last messages, perhaps a goodbye, are still to be read.
     read(peer);
     if (peer.link) {
       lost(peer, sent < 0 ? error_text(errno) : "it does not read heartbeats");
@@ -326,7 +326,7 @@ void Health::lost(Peer& peer, const std::string& why) {
           peer.rank);
 }
 
-/// After a stop what is heard is old: it waited to be read.
+/// After this process was stopped, messages waiting to be read are old.
 void Health::note_contact() {
   const auto now = Clock::now();
   was_stopped_ =
@@ -356,7 +356,7 @@ void Health::look_for_stall() {
   }
 }
 
-/// By this thread: the other may be stuck.
+/// Runs in this thread: the other may be stuck.
 void Health::write_log() const {
   if (log_folder_.empty()) {
     return;

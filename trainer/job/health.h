@@ -1,4 +1,4 @@
-// Who is alive: a heartbeat between every rank and rank 0 over the rendezvous' connections.
+// Failure detection: heartbeats between every rank and rank 0 over the rendezvous' connections.
 //
 // One thread a rank. Every rank sends rank 0 its step, and rank 0 every rank a heartbeat, four
 // times in a peer time-out but at least once a second. A connection that closes without a goodbye
@@ -56,7 +56,7 @@ class Health {
   /// "rank 2 (host-b, pid 123)"
   std::string name(int rank) const { return who_[static_cast<std::size_t>(rank)].name(); }
 
-  /// Of what this rank is about to give up.
+  /// Reports the error with which this rank is about to give up.
   void set_reason(const std::string& why) {
     const std::lock_guard lock(mutex_);
     reason_ = why;
@@ -102,7 +102,7 @@ class Health {
 
   mutable std::mutex mutex_; ///< Guards the rest of what both threads use.
   std::string failure_;
-  std::string left_; ///< Who has left with fewest_done_, and at which step.
+  std::string left_; ///< The rank that left with fewest_done_, and its step.
   std::string to_report_;
   std::string reason_;
   bool leaving_ = false;

@@ -1,4 +1,4 @@
-// How a process shows its peers that it lives, also from a thread of its own while it computes.
+// Heartbeats that show peers that a process is alive, also from a thread while it computes.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace trainer {
 
-/// How often either end of a connection says that it lives, so that the other, which waits for
-/// `peer_timeout` seconds, never takes it for dead: four times in that, at least once a second.
+/// The interval of heartbeats for peers that give up after `peer_timeout` seconds: a quarter of
+/// that, at most one second.
 inline double heartbeat_seconds(double peer_timeout) { return std::min(1.0, peer_timeout / 4); }
 
 class Heartbeat {

@@ -1,4 +1,4 @@
-// How patient the ranks of a job are with each other, and what outlives their connections.
+// Time-outs between the ranks of a job, and what outlives their connections.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace trainer {
 
-/// What a rank knows of its peers after a communicator's end.
+/// What a rank knows about its peers after the end of a communicator.
 struct LastContact {
   explicit LastContact(std::chrono::steady_clock::time_point when) : heard(when) {}
 
@@ -44,7 +44,7 @@ struct JobOptions {
   double collective_timeout = 600; ///< Seconds in a collective that a rank never enters; 0: ever.
   std::string collective_log; ///< Folder for each rank's collective_log.h on a failure; "": none.
   std::shared_ptr<LastContact> contact; ///< Kept up to date; may be null.
-  std::string host_identity; ///< What ranks of one host have in common; empty: its boot id.
+  std::string host_identity;            ///< Equal on ranks of one host; empty: the boot id.
 };
 
 } // namespace trainer

@@ -1,5 +1,5 @@
 // The meeting: every rank connects to rank 0 at the master address and shakes hands. The
-// connections stay: set-up exchanges small records over them, then the heartbeat has them.
+// connections stay: set-up exchanges small records over them, then the heartbeat uses them.
 #pragma once
 
 #include <cstring>
@@ -21,7 +21,7 @@ namespace trainer {
 /// once the name is known; throws ClusterError.
 Fd listen_for_ranks(const Cluster& cluster, Deadline name_deadline, double timeout);
 
-/// Tells, once and then ever more rarely, what is still waited for.
+/// Reports what is still waited for, once and then ever more rarely.
 class WaitNotice {
  public:
   explicit WaitNotice(const JobOptions& options)
@@ -50,8 +50,8 @@ class Star {
   /// another world size or job; PeerError at the time-out, naming the ranks that are missing.
   Star(const Cluster& cluster, const JobOptions& options);
 
-  /// Of ranks that have met: `who` in rank order, and their connections as release_links() gives
-  /// them. Set-up has to be done in `timeout` seconds.
+  /// For ranks that have already met: `who` in rank order, and connections as from release_links().
+  /// Set-up must finish in `timeout` seconds.
   Star(int rank, std::vector<Introduction> who, std::vector<Fd> links, double timeout);
 
   int rank() const noexcept { return rank_; }

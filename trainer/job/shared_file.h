@@ -19,7 +19,7 @@ class SharedFile {
  public:
   using Nonce = std::array<std::uint8_t, 32>;
 
-  /// What another rank needs to open it.
+  /// The data with which another rank opens it.
   struct Ticket {
     std::int64_t pid = 0;
     std::int32_t fd = -1; ///< -1: there is none.

@@ -1,15 +1,14 @@
-// The learning rate over a run: a peak, held or brought down to nothing by the end; or DeepSpeed's
-// schedules, which go by updates and are what `deepspeed.runtime.lr_schedules` gives to Adam:
+// The learning rate over a run: constant, or decaying to 0 at the end; or one of DeepSpeed's
+// schedules, which count updates and equal `deepspeed.runtime.lr_schedules` for Adam:
 //
 //   warmup         first → peak over `rise` updates, by the logarithm or evenly; then held
 //   warmup-decay   the same, then evenly down to `first` at update `fall`
 //   warmup-cosine  the same in shares of the peak, then half a cosine down to the share `last`
-//   one-cycle      first → peak over `rise` updates and back over `fall`, each in stairs where they
-//   are
-//                  asked for; then first / (1 + decay_rate · updates / decay_every)
+//   one-cycle      first → peak over `rise` updates and back over `fall`, each in stairs if asked
+//                  for; then first / (1 + decay_rate · updates / decay_every)
 //
-// It is a function of how much of the run is done and of nothing else, so a run that is resumed,
-// also by another number of ranks, goes on as if it had not stopped.
+// It depends only on how much of the run is done, so a resumed run, also with another number of
+// ranks, continues as if it had not stopped.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +32,7 @@ struct LearningRate {
   Schedule schedule = Schedule::constant;
   double whole = 0; ///< The run's length, in the unit of at(): samples, or updates.
 
-  // Of DeepSpeed's. Their names there: warmup_* and cycle_*.
+  // DeepSpeed's schedules; its names are warmup_* and cycle_*:
   double update = 1;          ///< An update's length, in the unit of at().
   double first = 0;           ///< min_lr; warmup-cosine: min_ratio
   double rise = 1000;         ///< num_steps, first_step_size
@@ -47,7 +46,7 @@ struct LearningRate {
 
   bool operator==(const LearningRate&) const = default;
 
-  /// Of the step that begins when `done` of the run is behind.
+  /// The rate of the step that begins after `done` of the run.
   double at(double done) const;
 
   std::string text() const; ///< "0.001, cosine"
@@ -57,7 +56,7 @@ struct LearningRate {
   double cycling(double update) const;
 };
 
-/// Whether it is one of DeepSpeed's.
+/// Whether it is one of DeepSpeed's schedules.
 bool goes_by_updates(LearningRate::Schedule schedule);
 
 /// "constant", "warmup-decay"

@@ -8,7 +8,7 @@ namespace trainer {
 namespace {
 
 constexpr int k_rounds = 5;
-// Of the polynomial, whose slope at 0 is as steep as keeps all values within 0.7 and 1.2.
+// Coefficients of the polynomial: as steep at 0 as possible with results within 0.7 and 1.2.
 constexpr float k_a = 3.4445F;
 constexpr float k_b = -4.7750F;
 constexpr float k_c = 2.0315F;
@@ -22,7 +22,7 @@ struct Sides {
   std::size_t longer() const { return std::max(rows, columns); }
 };
 
-/// Of what lies in memory row after row. A transpose's direction is the transpose of its own.
+/// A row-major matrix. The direction of a transpose is the transpose of the direction.
 Sides sides_of(const Tensor& tensor) {
   const Sides sides = {tensor.shape[0], tensor.count() / tensor.shape[0]};
   return tensor.layout == Layout::turned ? Sides{sides.columns, sides.rows} : sides;
@@ -60,7 +60,7 @@ void Muon::update(const Tensor& tensor, const UpdateRule& rule, const StepState*
   const Kernels& kernels = device_.kernels();
   const Sides sides = sides_of(tensor);
   kernels.muon_direction(stream, tensor.size, rule, state, gradient, m, direction_.data());
-  // Panels are the host's alone, and what fills them up is 0 and stays so.
+  // Only the host has panels; their padding is 0 and stays so.
   const bool is_in_panels = tensor.layout == Layout::panels;
   if (is_in_panels) {
     tensor.read(direction_.span(), matrix_.span());
@@ -75,7 +75,7 @@ void Muon::update(const Tensor& tensor, const UpdateRule& rule, const StepState*
                     is_in_panels ? direction_.data() : found, parameters);
 }
 
-/// Of x (rows, columns), which it writes over; where it has been put.
+/// Orthogonalizes x (rows, columns), overwriting it; returns where the result is.
 float* Muon::orthogonal(std::size_t rows, std::size_t columns, float* x) const {
   Stream& stream = device_.stream();
   const Kernels& kernels = device_.kernels();
@@ -83,7 +83,7 @@ float* Muon::orthogonal(std::size_t rows, std::size_t columns, float* x) const {
   auto* const squares = static_cast<double*>(squares_.memory());
   kernels.squares(stream, n, x, squares);
   kernels.normalise(stream, n, squares, x);
-  const bool is_tall = rows > columns; // Then what is multiplied is X·A, of A = Xᵀ·X.
+  const bool is_tall = rows > columns; // Then the product is X·A with A = Xᵀ·X.
   const std::size_t r = is_tall ? columns : rows;
   float* a = square_.data();
   float* b = square_of_it_.data();

@@ -29,7 +29,7 @@ const Named& named(Rule rule) {
                        [&](const Named& one) { return one.rule == rule; });
 }
 
-/// Floats of a moment in a file that are in memory at a time. Whole pages, as these are released.
+/// Floats of a moment in a file that are in memory at a time: whole pages, which get released.
 constexpr std::size_t k_piece = std::size_t{1} << 18;
 
 std::size_t largest_tensor(const TensorTable& tensors) {
@@ -92,7 +92,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
     own_.push_back({range, count});
     count += range.size();
   }
-  // AdamW's are Adam's: a run may go on with the other.
+  // AdamW's moments are Adam's, so that a run may switch between them.
   const std::vector<std::string> names =
       options.rule == Rule::sgd    ? std::vector<std::string>{"sgd.momentum"}
       : options.rule == Rule::lamb ? std::vector<std::string>{"lamb.m", "lamb.v"}

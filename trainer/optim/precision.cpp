@@ -1,4 +1,4 @@
-// Compiled with -O3 (see trainer/CMakeLists.txt): loops that become vectors.
+// Compiled with -O3 (see trainer/CMakeLists.txt), so that loops are vectorized.
 #include "trainer/optim/precision.h"
 
 #include <cmath>

@@ -1,7 +1,7 @@
-// Mixed precision: a model computes with parameters in 16 bits and gives its gradients so, while
-// the optimizer keeps its own in float32. The 16 bits are those of a float32 that has been rounded,
-// which any CPU computes with; what a layer hands to the next stays float32, and a product of bf16
-// rounds it as it multiplies (device/cpu/bf16_products.h).
+// Mixed precision: a model computes with parameters and gradients rounded to 16 bits, while the
+// optimizer keeps parameters in float32. Rounded values are stored as float32, with which any CPU
+// computes; activations stay float32, and products in bf16 round them as they multiply
+// (device/cpu/bf16_products.h).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace trainer {
 
 enum class Precision : std::int64_t { fp32, bf16, fp16 };
 
-/// "fp16"; anything else than that and "bf16" is fp32.
+/// "fp16" and "bf16"; anything else is fp32.
 inline Precision parse_precision(const std::string& name) {
   return name == "fp16" ? Precision::fp16 : name == "bf16" ? Precision::bf16 : Precision::fp32;
 }
@@ -20,8 +20,8 @@ inline const char* precision_name(Precision precision) {
   return precision == Precision::fp16 ? "fp16" : precision == Precision::bf16 ? "bf16" : "fp32";
 }
 
-/// Each as it is in 16 bits, infinite where it is too large for them; `to` may be `from`. Returns
-/// whether all are finite then. 4 bytes read and 4 written a value.
+/// Rounds values to 16 bits, infinite if too large; `to` may be `from`. Returns whether all results
+/// are finite. Reads and writes 4 bytes per value.
 bool round_to(Precision precision, std::span<const float> from, std::span<float> to);
 
 } // namespace trainer

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t k_most_tokens = 1 << 24;
 
 const std::array<std::string, 5> k_bpe_special = {"<pad>", "<unk>", "<s>", "</s>", "<mask>"};
-constexpr const char* k_gpt2_special = "<|endoftext|>"; ///< Its only one.
+constexpr const char* k_gpt2_special = "<|endoftext|>"; ///< GPT-2's only special token.
 
 enum class BytePieceKind { letter, number, space, other };
 

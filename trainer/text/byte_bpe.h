@@ -1,9 +1,9 @@
 // The tokenizer of GPT-2 and RoBERTa: byte-level byte pair encoding.
 //
-// Text falls into contractions ('s, 'll), runs of letters, of digits and of what is neither, each
-// with the space before it, and white space. The bytes of such a piece are its first tokens; of the
-// adjacent pairs the one that is earliest in merges.txt becomes one token, the leftmost first,
-// until no pair of the file is left. In the files a byte is written as a letter: GPT-2's table.
+// Text is split into contractions ('s, 'll), runs of letters, of digits and of other characters,
+// each with the space before it, and white space. A piece starts as its bytes; the adjacent pair
+// that comes first in merges.txt is merged into one token, leftmost first, until no pair of the
+// file is left. The files write each byte as a letter, by GPT-2's table.
 #pragma once
 
 #include <array>
@@ -31,10 +31,10 @@ class ByteBpe final : public Tokenizer {
   void read_merges(const std::string& path);
 
   std::array<TokenId, 256> bytes_{};
-  std::unordered_map<std::uint64_t, Merge> merges_; ///< By both tokens.
+  std::unordered_map<std::uint64_t, Merge> merges_; ///< Keyed by both tokens.
 };
 
-/// How long the piece is that `text` begins with; 0: it is empty.
+/// Length of the piece at the start of `text`; 0 if `text` is empty.
 std::size_t byte_bpe_piece(std::string_view text);
 
 /// A byte as its letter; U+0100 and up for bytes that are not printable.

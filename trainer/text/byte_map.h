@@ -1,5 +1,5 @@
-// A map from short pieces of text to numbers 0, 1, 2, … in the order they came: what counts words,
-// and what remembers how they are cut. Grows, and forgets nothing.
+// A map from short strings to numbers 0, 1, 2, … in order of arrival, used to count words and to
+// cache their tokens. It grows, and never removes entries.
 //
 // Open addressing over a power of two of slots, at most half of them taken; a slot keeps the hash,
 // so that text is compared once, where it is the same.

@@ -282,7 +282,7 @@ void tokenize(const TokenizeOptions& options) {
     tokens.clear();
     if (tokenizer->special().has_mask() || options.lines || line.empty()) {
       tokenizer->encode(line, tokens);
-    } else { // Its tokens mark the ends of lines, too.
+    } else { // Here tokens include the ends of lines.
       tokenizer->encode(std::string(line) + "\n", tokens);
     }
     rows.add(tokens);

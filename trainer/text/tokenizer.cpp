@@ -38,7 +38,7 @@ Tokenizer::Tokenizer(Vocabulary vocabulary, const std::string& path,
 }
 
 void Tokenizer::encode(std::string_view text, std::vector<TokenId>& to) {
-  const char first = names_.front().first.front(); // Of all names.
+  const char first = names_.front().first.front(); // The first character of all names.
   for (std::size_t at = 0; (at = text.find(first, at)) != std::string_view::npos;) {
     const auto found = std::find_if(names_.begin(), names_.end(), [&](const auto& name) {
       return text.substr(at).starts_with(name.first);
@@ -66,7 +66,7 @@ using Json = nlohmann::json;
 
 constexpr const char* k_config = "tokenizer_config.json";
 
-/// Where the files are of which `path` is the folder or the vocabulary.
+/// The files of a tokenizer; `path` is its folder or its vocabulary.
 struct TokenizerFiles {
   explicit TokenizerFiles(const std::string& path) {
     std::error_code error;
@@ -83,7 +83,7 @@ struct TokenizerFiles {
 
   fs::path folder;
   fs::path vocabulary;
-  fs::path merges; ///< Of a BPE.
+  fs::path merges; ///< Only of a BPE.
 };
 
 TokenizerOptions read_options(const fs::path& path) {

@@ -1,7 +1,7 @@
 // Text into tokens, as Hugging Face's `tokenizers` cuts it for BERT, RoBERTa and GPT-2.
 //
-// The names of special tokens, "[MASK]", are found in the text first; what is between them is cut
-// by the model: WordPiece or byte-level BPE. Pieces of text that come again are looked up whole.
+// Names of special tokens, such as "[MASK]", are found first; the text between them is split by the
+// model, WordPiece or byte-level BPE. Repeated pieces of text come from a cache.
 #pragma once
 
 #include <array>
@@ -42,10 +42,10 @@ class Tokenizer {
   Tokenizer(Vocabulary vocabulary, const std::string& path, std::array<std::string, 5> names,
             bool strips, const std::string& only = "");
 
-  /// Of text without special tokens.
+  /// Tokenizes text without special tokens.
   virtual void encode_plain(std::string_view text, std::vector<TokenId>& to) = 0;
 
-  /// Appends what `piece` was cut into when it came first, as `cut` says.
+  /// Appends the tokens of `piece`, from the cache or, the first time, from `cut`.
   template <typename Cut>
   void encode_remembered(std::string_view piece, std::vector<TokenId>& to, const Cut& cut) {
     if (piece.size() > k_longest_remembered || remembered_.bytes() > k_most_remembered) {
@@ -71,23 +71,23 @@ class Tokenizer {
   std::vector<std::pair<std::string, TokenId>> names_;
   bool strips_;
   ByteMap remembered_;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> spans_; ///< Of ids_: first, count.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> spans_; ///< Ranges of ids_: first, count.
   std::vector<TokenId> ids_;
 };
 
-/// How WordPiece reads its text.
+/// Text normalization of WordPiece.
 struct TokenizerOptions {
   bool lowercase = true;                            ///< As in uncased BERT.
   std::optional<bool> strip_accents = std::nullopt; ///< None: where lowercase is.
-  bool clean = true;     ///< Without control characters, every space plain.
-  bool split_cjk = true; ///< Each ideograph a word.
+  bool clean = true;     ///< Remove control characters, and make every space U+0020.
+  bool split_cjk = true; ///< Make each ideograph a word.
 
   bool operator==(const TokenizerOptions&) const = default;
 };
 
-/// By the files of a folder: vocab.txt (WordPiece), or vocab.json and merges.txt (byte-level BPE);
-/// `path` is the folder or the vocabulary in it. `options`, where given, go before those that
-/// tokenizer_config.json says. Throws DataError naming the file.
+/// Loads vocab.txt (WordPiece), or vocab.json and merges.txt (byte-level BPE); `path` is the folder
+/// or the vocabulary in it. `options`, if given, override tokenizer_config.json. Throws DataError
+/// that names the file.
 std::unique_ptr<Tokenizer>
 load_tokenizer(const std::string& path,
                const std::optional<TokenizerOptions>& options = std::nullopt);

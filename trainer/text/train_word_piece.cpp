@@ -77,7 +77,7 @@ class Merging {
 
  private:
   struct Word {
-    std::uint32_t first; ///< Of tokens_.
+    std::uint32_t first; ///< Index in tokens_.
     std::uint32_t size;
     std::uint64_t count;
   };
@@ -143,7 +143,7 @@ class Merging {
   std::vector<Word> words_;
   std::vector<TokenId> tokens_;
   std::vector<Pair> pairs_;
-  std::unordered_map<std::uint64_t, std::uint32_t> numbers_; ///< Of pairs_.
+  std::unordered_map<std::uint64_t, std::uint32_t> numbers_; ///< Indices in pairs_.
   std::vector<std::uint32_t> fresh_;
   std::priority_queue<Entry> heap_;
 };

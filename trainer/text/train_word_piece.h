@@ -21,7 +21,7 @@ namespace trainer {
 
 struct WordPieceTraining {
   std::size_t size = 30'522;   ///< Tokens at most.
-  std::uint64_t least = 2;     ///< Times that a pair has to occur.
+  std::uint64_t least = 2;     ///< Least number of times that a pair must occur.
   std::size_t alphabet = 1000; ///< Characters at most: the most frequent.
 };
 

@@ -1,4 +1,4 @@
-// What tokenizers ask of Unicode, by utf8proc's tables.
+// Unicode properties for tokenizers, from utf8proc's tables.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ bool is_letter(char32_t c);      ///< L*
 bool is_number(char32_t c);      ///< N*
 bool is_punctuation(char32_t c); ///< P*
 bool is_mark(char32_t c);        ///< Mn, as accents are.
-/// Cc, Cf, Co: what neither is written nor separates.
+/// Cc, Cf, Co: control, format and private-use characters.
 bool is_invisible(char32_t c);
-/// A character of the blocks "CJK Unified Ideographs" and what extends them, each a word to BERT.
+/// A character of "CJK Unified Ideographs" and its extensions, each of which is a word in BERT.
 bool is_ideograph(char32_t c);
 
 /// Letter by letter, without regard to its neighbours.

@@ -13,16 +13,16 @@ namespace trainer {
 
 using TokenId = std::int32_t;
 
-/// The numbers of the tokens that are no text.
+/// Ids of the special tokens.
 struct SpecialTokens {
   TokenId pad = 0;
   TokenId unknown = 0;
-  TokenId first = 0; ///< A sequence's: [CLS], <s>
+  TokenId first = 0; ///< Start of a sequence: [CLS], <s>
   TokenId last = 0;  ///< [SEP], </s>
   TokenId mask = 0;
 
   bool operator==(const SpecialTokens&) const = default;
-  /// GPT-2's, which has a token for the end of a text and no other.
+  /// GPT-2's special tokens: only one, for the end of a text.
   bool has_mask() const { return mask != last; }
   bool contains(TokenId id) const {
     return id == pad || id == unknown || id == first || id == last || id == mask;

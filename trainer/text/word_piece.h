@@ -1,9 +1,9 @@
 // BERT's tokenizer: words, cut into the longest pieces that the vocabulary has.
 //
-// Words are separated by white space; punctuation marks, and ideographs, are words of their
-// own. Of "unaffable" the longest token that it begins with is taken, "un", then the longest that
-// what is left begins with, written with ## before: "##aff", "##able". A word that can't be cut to
-// its end so, or has more than 100 letters, is [UNK].
+// Words are separated by white space; each punctuation mark and each ideograph is a word. A word
+// such as "unaffable" is split greedily: the longest token that it begins with, "un", then the
+// longest prefixed with ## that the rest begins with: "##aff", "##able". A word that cannot be
+// split to its end, or has more than 100 characters, becomes [UNK].
 #pragma once
 
 #include <functional>
@@ -49,7 +49,7 @@ class BertWords {
   TokenizerOptions options_;
   std::u32string characters_;
   std::string bytes_;             ///< The words, one behind the other.
-  std::vector<std::size_t> ends_; ///< Of each.
+  std::vector<std::size_t> ends_; ///< End of each word.
 };
 
 class WordPiece final : public Tokenizer {
@@ -67,7 +67,7 @@ class WordPiece final : public Tokenizer {
   void encode_word(std::string_view word, std::vector<TokenId>& to) const;
 
   BertWords words_;
-  std::unordered_map<std::string_view, TokenId> continued_; ///< Without their ##.
+  std::unordered_map<std::string_view, TokenId> continued_; ///< Keys without ##.
   std::size_t longest_ = 0;                                 ///< Token, in bytes.
 };
 
