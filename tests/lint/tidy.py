@@ -11,8 +11,8 @@ be compiled as one (two files may have a name in common), each of its units is l
 That each unit compiles by itself is asked of clang, which is quick.
 
 A unit's key is the digest of everything that its result depends on: clang-tidy, its settings, the
-compile command, the bytes of each file of ours that it includes, and the versions of the installed
-packages that bring headers; not where the checkout lies. A unit that was clean leaves an empty file
+compile command, each file of ours that it includes, without comments but NOLINT, and the versions of
+the installed packages that bring headers; not where the checkout lies. A unit that was clean leaves an empty file
 of that name in CACHE, and is not looked at again. With DTRAIN_LINT_CHANGED set only units are looked at
 that include a file of the change (see ../reach.py).
 """
@@ -40,6 +40,8 @@ FLAGS = ["--quiet", "--extra-arg=-Wno-unknown-warning-option",
                                               "max-nodes=20000", "-Xclang",
                                               "-analyzer-opt-analyze-headers"))]
 INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.M)
+# Raw strings, strings, characters (not the ' within a number), and comments to the end of a line.
+PIECE = re.compile(rb"""R"([^(\s"]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+'|\s*//[^\n]*""", re.S)
 
 
 @functools.cache
@@ -59,9 +61,14 @@ def files_read(source):
     return read
 
 
+def without_comments(text):
+    return PIECE.sub(lambda found: b"" if found[0].lstrip().startswith(b"//") and b"NOLINT" not in found[0]
+                     else found[0], text)
+
+
 @functools.cache
 def digest_of_file(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(without_comments(path.read_bytes())).hexdigest()
 
 
 def key_of(unit, read, common):
