@@ -1,9 +1,9 @@
-// Every command of dtrain: its words, its option table and what it does. The parser, --help, the
-// man pages and Tab completion all come from here.
+// All commands of dtrain: words, option table and action. The parser, --help, the man pages and Tab
+// completion are all generated from here.
 //
-// A command's file defines its options, the table that fills them and a run function that takes
-// both; bind() ties the three. Making one costs microseconds, and only the command that was
-// asked for is made.
+// The file of a command defines its options, the table that fills them and a run function that
+// takes both; bind() ties the three. Creating one costs microseconds, and only the command that was
+// asked for is created.
 #pragma once
 
 #include "cli/context.h"
@@ -25,7 +25,7 @@ struct Invocation {
   /// Takes the place of parse_options, for a command whose flags come in layers.
   std::function<bool(const Context&, const CommandTable&, const std::vector<std::string>&)> parse =
       {};
-  std::optional<Ability> needs = {}; ///< What it asks of the backend's table.
+  std::optional<Ability> needs = {}; ///< What it needs from the backend's table.
 };
 
 template <class Options>
@@ -43,7 +43,7 @@ struct CommandEntry {
   std::string_view name;  ///< "submit", "template show"
   std::string_view group; ///< Heading in `dtrain help`; empty: hidden.
   Invocation (*make)();
-  std::vector<std::string_view> synonyms = {}; ///< What other programs call it, for suggestions.
+  std::vector<std::string_view> synonyms = {}; ///< Names in other programs, for suggestions.
 };
 
 /// The first word of commands that have two: "config".
@@ -57,7 +57,7 @@ const std::vector<CommandGroup>& command_groups();
 /// In the order of `dtrain help`.
 const std::vector<CommandEntry>& commands();
 
-/// What a command line asks for: an entry, and the words after the command's own.
+/// The command that a command line asks for: its entry, and the words after the command's own.
 struct Selection {
   const CommandEntry* entry;
   std::vector<std::string> args;
@@ -66,7 +66,7 @@ struct Selection {
 /// Throws UsageError, with a suggestion, where the words name no command.
 Selection select_command(const std::vector<std::string>& words);
 
-// One function a file: cli/commands/submit.cpp and so on.
+// One function per file: cli/commands/submit.cpp and so on.
 Invocation submit_command();
 Invocation get_command();
 Invocation list_command();

@@ -1,4 +1,4 @@
-// What a command is given besides its options, so that tests can give it something else.
+// The surroundings of a command beside its options, so that tests can replace them.
 #pragma once
 
 #include "backends/engine.h"
@@ -20,10 +20,10 @@ struct Context {
   std::filesystem::path config_file; ///< Need not exist.
   std::string program = "dtrain";    ///< "dtrain submit" once the command is known, for errors.
 
-  /// Beside the settings: the user's own templates. Need not exist.
+  /// Folder beside the settings with the user's own templates. Need not exist.
   std::filesystem::path template_folder() const { return config_file.parent_path() / "templates"; }
 
-  /// One line on stderr, after everything written to stdout so far.
+  /// Prints one line on stderr, after everything written to stdout so far.
   void note(std::string_view line) const;
 
   /// `note` that names the program and command.

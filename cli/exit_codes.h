@@ -1,5 +1,4 @@
-// What the program's exit status says. The errors of submit/errors.h map to it here and nowhere
-// else.
+// The program's exit codes. The errors of submit/errors.h are mapped to them here and nowhere else.
 #pragma once
 
 #include <exception>
@@ -13,7 +12,7 @@ enum ExitCode {
   k_exit_not_found = 3,
   k_exit_engine = 4,
   k_exit_job_failed = 100,
-  k_exit_timeout = 124,     ///< As timeout(1) has it.
+  k_exit_timeout = 124,     ///< As in timeout(1).
   k_exit_interrupted = 130, ///< 128 + SIGINT
   k_exit_pipe = 141,        ///< 128 + SIGPIPE
   k_exit_terminated = 143,  ///< 128 + SIGTERM

@@ -1,4 +1,4 @@
-// `dtrain help`, and --help for what is no single command.
+// `dtrain help`, and --help beyond a single command.
 #pragma once
 
 #include "cli/context.h"
@@ -13,7 +13,7 @@ namespace dtrain {
 /// All commands by group, as `dtrain` alone prints them.
 void print_overview(Stream& out);
 
-/// One command, or all of a group ("config"). Throws UsageError for other words.
+/// Help for one command, or for all of a group ("config"). Throws UsageError for other words.
 void print_help(Context& context, const std::vector<std::string>& words);
 
 /// --help=GROUP of a command, with the flags which the backend takes that the group, `args` or the

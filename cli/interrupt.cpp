@@ -11,8 +11,8 @@
 namespace dtrain {
 namespace {
 
-// What the handlers say. A handler can reach nothing but statics; they are set before it is
-// installed and outlive it.
+// Texts of the handlers. A handler can only reach static data; it is set before the handler is
+// installed and outlives it.
 std::string g_farewell; // NOLINT: see above
 std::string g_deadline; // NOLINT: see above
 

@@ -9,8 +9,8 @@
 
 namespace dtrain {
 
-/// While it lives, SIGINT writes `farewell` and exits with 130, SIGTERM exits with 143. A signal
-/// that was ignored at start (nohup) stays so. At most one at a time.
+/// During its lifetime SIGINT writes `farewell` and exits with 130, and SIGTERM exits with 143. A
+/// signal that was ignored at start (nohup) stays ignored. At most one at a time.
 class DetachOnInterrupt {
  public:
   explicit DetachOnInterrupt(std::string farewell);
@@ -19,8 +19,8 @@ class DetachOnInterrupt {
   DetachOnInterrupt& operator=(const DetachOnInterrupt&) = delete;
 };
 
-/// While it lives, SIGINT and SIGTERM are only noted, so that work can be undone first. At most one
-/// at a time, and none beside a DetachOnInterrupt.
+/// During its lifetime SIGINT and SIGTERM are only recorded, so that work can be undone first. At
+/// most one at a time, and none beside a DetachOnInterrupt.
 class NoteInterrupt {
  public:
   NoteInterrupt();
@@ -32,7 +32,8 @@ class NoteInterrupt {
   int signal() const;
 };
 
-/// While it lives, the passing of `after` writes `message` and exits with 124. None for 0.
+/// During its lifetime, when `after` has passed, writes `message` and exits with 124. Does nothing
+/// for 0.
 class Deadline {
  public:
   Deadline(std::chrono::nanoseconds after, std::string message);

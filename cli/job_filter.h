@@ -21,7 +21,7 @@ Option status_option(std::vector<std::string>& statuses);
 Option type_option(std::string& trainer);
 
 /// Keeps the jobs that match every selector, one of the statuses (none: all), and the trainer
-/// (empty: any). Throws UsageError for a selector or status that is none.
+/// (empty: any). Throws UsageError for an invalid selector or status.
 void filter_jobs(std::vector<JobSummary>& jobs, const std::vector<std::string>& selectors,
                  const std::vector<std::string>& statuses, std::string_view trainer = {});
 

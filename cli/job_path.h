@@ -7,17 +7,18 @@ namespace dtrain {
 
 struct JobPath {
   std::string job;
-  std::string instance; ///< Of JOB/INSTANCE:PATH; else empty.
-  std::string path;     ///< From the folder that the instance was started in, or absolute.
+  std::string instance; ///< In JOB/INSTANCE:PATH; else empty.
+  std::string path;     ///< Relative to the folder in which the instance was started, or absolute.
 
-  /// What it is called in another folder: the path's last name, or, where it has none, the job's.
+  /// The name of its copy in another folder: the path's last component, or, if it has none, the
+  /// job's name.
   std::string name() const;
 };
 
-/// Also of TYPE/JOB, as -o name prints it. Throws UsageError for anything else.
+/// Also reads TYPE/JOB, as printed by -o name. Throws UsageError for anything else.
 JobPath read_job_path(const std::string& text);
 
-/// False of what read_job_path() can be no path of a job's for.
+/// False if read_job_path() cannot read it as a path of a job.
 bool is_job_path(const std::string& text);
 
 } // namespace dtrain

@@ -38,7 +38,7 @@ int run_command(Context& context, const Selection& selection) {
   return invocation.run(context);
 }
 
-/// Flags that Arena and others take before the command: behind it, where ours are.
+/// Moves flags that Arena and others take before the command behind it.
 std::vector<std::string> with_command_first(const std::vector<std::string>& words) {
   std::vector<std::string> valued = {"--loglevel", "--arena-namespace", "--namespace",
                                      "-n",         "--backend",         "-b"};
@@ -104,7 +104,7 @@ int run_program(Context& context, const std::vector<std::string>& words) {
     return k_exit_pipe;
   } catch (const std::exception& error) {
     try {
-      // What was printed before the error stands, unless printing was the error.
+      // Output printed before the error stands, unless printing was the error.
       context.complain(error.what());
     } catch (const std::exception&) {
       context.complain(error.what());

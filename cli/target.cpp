@@ -13,7 +13,7 @@
 namespace dtrain {
 namespace {
 
-/// Of all namespaces, or of those that we may see: a hint is worth no error of its own.
+/// Looks in all namespaces, or in those that are readable: a hint is not worth an error.
 std::vector<JobSummary> jobs_for_hint(Backend& backend, const std::string& namespace_name) {
   for (const ListQuery& query : {ListQuery{}, ListQuery{namespace_name}}) {
     try {
@@ -166,7 +166,7 @@ std::string read_job_name(std::string_view what, const std::string& text) {
   return name;
 }
 
-/// As other tools have it, "get job mnist". The short types are likelier the names of jobs.
+/// As in other tools: "get job mnist". The short types are more likely names of jobs.
 bool is_type_word(std::string_view word) {
   const JobType* type = find_job_type(word);
   return word == "job" || word == "jobs" ||

@@ -1,5 +1,5 @@
-// Where a command works: which backend, which cluster, which namespace. A flag wins over the
-// environment, that over the profile, that over the backend's default.
+// Where a command works: which backend, cluster and namespace. A flag overrides the environment,
+// which overrides the profile, which overrides the backend's default.
 #pragma once
 
 #include "cli/context.h"
@@ -24,22 +24,22 @@ struct TargetOptions {
   std::string namespace_name; ///< Empty: not said.
   std::string profile;        ///< Empty: the current one.
   EngineAccess access;
-  ArenaFlags arena; ///< What all of Arena's commands take.
+  ArenaFlags arena; ///< Flags of all of Arena's commands.
   std::string arena_type;
-  std::optional<Ability> needs = {}; ///< What the command asks of the backend's table.
+  std::optional<Ability> needs = {}; ///< What the command needs from the backend's table.
 };
 
 /// -b, -n, --profile and access_options().
 std::vector<Option> target_options(TargetOptions& target, bool picks_hosts = false);
 
-/// Gives the command those flags, and --type, which Arena says beside a name, where it has none;
-/// and says which backends cannot do what it needs.
+/// Adds these flags to the command, and --type, which Arena gives beside a name, if it has none;
+/// adds to the help which backends cannot do what the command needs.
 void add_target(CommandTable& table, TargetOptions& target, bool picks_hosts = false);
 
 /// NAME of "NAME" or "TYPE/NAME", as -o name prints it. Throws UsageError for anything else.
 std::string read_job_name(std::string_view what, const std::string& text);
 
-/// A word in front of a job's name that says what it is, as in "job mnist".
+/// A word before a job's name that says what it is, as in "job mnist".
 bool is_type_word(std::string_view word);
 
 /// -i of a command that takes one instance, and -c, which other tools' command lines have.
@@ -57,7 +57,7 @@ Option profile_option(std::string& profile);
 /// every command, as a script may give them to all, and shown where `picks_hosts`.
 std::vector<Option> access_options(EngineAccess& access, bool picks_hosts);
 
-/// With the profile's values; the namespace stays empty where it is the backend's to say.
+/// With the profile's values; an empty namespace means the backend's default.
 TargetOptions resolve_target(const Context& context, TargetOptions target);
 
 /// A backend at work in one namespace.
@@ -67,8 +67,8 @@ struct Target {
 
   JobRef job(const std::string& name) const { return {namespace_name, name}; }
 
-  /// Its status. Throws NotFound that suggests the nearest job's name, or the backend or namespace
-  /// that it is in.
+  /// The job's status. Throws NotFound with the name of the nearest job, or with the backend or
+  /// namespace where the job is.
   JobStatus status(const std::string& name) const;
 };
 
@@ -76,17 +76,17 @@ struct Target {
 /// Throws NotFound with those there are.
 std::string instance_named(const JobStatus& job, const std::string& name);
 
-/// Of -i, given once at most; else the chief.
+/// The instance of -i, given at most once; default: the chief.
 std::string chosen_instance(const JobStatus& job, const std::vector<std::string>& named);
 
-/// Of a namespace without jobs; the line names other backends that have some there.
+/// A line for a namespace without jobs, naming other backends that have jobs there.
 std::string no_jobs_text(const Target& target);
 
 /// The namespace is the backend's default where none is named.
 Target make_target(const Context& context, const std::string& backend, const EngineAccess& access,
                    std::string namespace_name);
 
-/// Throws UsageError where the backend's table says that it cannot do what the command needs.
+/// Throws UsageError if the backend's table says that it cannot do what the command needs.
 Target open_target(const Context& context, const TargetOptions& target);
 
 } // namespace dtrain

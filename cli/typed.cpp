@@ -25,7 +25,7 @@ std::vector<std::string> others_access(const Engine& engine) {
   return flags;
 }
 
-/// What the engine says of a field, in the place of what all say.
+/// The engine's own help for a field, in place of the general one.
 void reword(Option& option, const Engine& engine, const FieldNotes& notes) {
   const auto own = std::find_if(engine.own.begin(), engine.own.end(),
                                 [&](const JobField& each) { return each.key == option.field; });
@@ -82,7 +82,7 @@ const Engine* named_engine(const Context& context, const std::vector<std::string
       name =
           profile_value(read_settings(context.config_file), target.profile, "backend").value_or("");
     }
-  } catch (const Error&) { // Of settings that cannot be read: neither help nor Tab is their place.
+  } catch (const Error&) { // Settings cannot be read: help and Tab are not the place to report it.
   }
   const auto found = std::find_if(engines().begin(), engines().end(),
                                   [&](const Engine* engine) { return engine->name == name; });

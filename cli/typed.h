@@ -9,7 +9,7 @@
 
 namespace dtrain {
 
-/// What the words already typed, or the environment, say about where to look.
+/// The backend and profile given by the words typed so far, or by the environment.
 struct Typed {
   TargetOptions target;
   std::string job; ///< The first word that is no flag.

@@ -66,8 +66,8 @@ std::string Bucket::url() const {
           : fmt::format("https://s3.{}.amazonaws.com", region.empty() ? k_default_region : region);
   const std::string base = endpoint.empty() ? cloud : endpoint;
   const std::size_t host = base.find("://") + 3;
-  // Alibaba's takes names in the host alone, stores of one's own (MinIO, Ceph) often only behind
-  // it; a name with a dot would not fit Amazon's certificate.
+  // Alibaba accepts the bucket's name only in the host; self-hosted stores (MinIO, Ceph) often
+  // accept it only in the path; and a name with a dot would not match Amazon's certificate.
   const bool in_host =
       (scheme == k_oss || (endpoint.empty() && name.find('.') == std::string::npos)) &&
       !is_address(std::string_view(base).substr(host));
@@ -153,7 +153,7 @@ Bucket completed(const std::string& flag, Bucket bucket) {
                                  "data add NAME --bucket={} --region=…",
                                  flag, printable(bucket.shown()), printable(bucket.shown())));
   }
-  return parse_bucket(flag, bucket.text()); // Which checks what the environment said.
+  return parse_bucket(flag, bucket.text()); // The parser checks what came from the environment.
 }
 
 } // namespace dtrain

@@ -25,24 +25,25 @@ struct Bucket {
 
   /// "s3://BUCKET/PREFIX"
   std::string shown() const;
-  /// With all that was said of it: what parse_bucket reads.
+  /// The URL with all its parameters, as parse_bucket() reads it.
   std::string text() const;
-  /// "https://HOST[:PORT]" with the bucket's name in the host or behind it, no slash at the end.
+  /// "https://HOST[:PORT]" with the bucket's name in the host or as the path, without a final
+  /// slash.
   std::string url() const;
 };
 
 /// True for s3://… and oss://…
 bool is_bucket(std::string_view source);
 
-/// Throws UsageError naming `flag` where it is none.
+/// Throws UsageError naming `flag` if the URL is not valid.
 Bucket parse_bucket(const std::string& flag, const std::string& source);
 
-/// Those of the job's data.
+/// The buckets of the job's data.
 std::vector<Bucket> buckets_of(const JobSpec& job);
 
-/// With what is not said taken from the environment, as the clouds' own tools do:
-/// AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION; OSS_ENDPOINT, OSS_REGION.
-/// Throws UsageError naming `flag` where an oss:// bucket has neither region nor endpoint.
+/// Fills in missing values from the environment, as the clouds' own tools do: AWS_ENDPOINT_URL_S3,
+/// AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION; OSS_ENDPOINT, OSS_REGION. Throws UsageError
+/// naming `flag` if an oss:// bucket has neither region nor endpoint.
 Bucket completed(const std::string& flag, Bucket bucket);
 
 } // namespace dtrain

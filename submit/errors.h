@@ -1,7 +1,7 @@
-// The errors that a user can meet. Each type is one exit code, mapped once, in cli/main.cpp.
+// Errors that a user can meet. Each type has one exit code, mapped once, in cli/main.cpp.
 //
-// A message is one line: what is wrong, where (flag, file, key), what to do about it.
-// Whatever a message quotes from outside goes through printable() so that it stays one line.
+// A message is one line: what is wrong, where (flag, file, key), what to do about it. Text quoted
+// from outside goes through printable(), so that the message stays one line.
 #pragma once
 
 #include <stdexcept>
@@ -35,7 +35,7 @@ struct JobFailed : Error {
   using Error::Error;
 };
 
-/// A signal ended what a command was about: exit 128 + signal.
+/// A signal ended the command: exit 128 + signal.
 struct Interrupted : Error {
   Interrupted(const std::string& message, int number) : Error(message), signal(number) {}
   int signal;

@@ -1,12 +1,12 @@
-// What a rank sees of the GPUs that its job has on a machine. The contract, on every engine:
+// Which of its node's GPUs a rank sees. The contract, on every engine:
 //
 //   LOCAL_RANK indexes CUDA_VISIBLE_DEVICES in every rank, and no two ranks of a machine reach the
 //   same GPU by it.
 //
-// Programs keep it in two ways, so there are two views. One that takes the GPU of its LOCAL_RANK
-// (PyTorch under torchrun) sees all that the job has there, and NCCL finds the ways between them.
-// One that takes all that it sees (TensorFlow, Ray, a worker with several GPUs) must see its own
-// alone; its LOCAL_RANK is then 0 of 1, as in a Pod.
+// There are two kinds of programs, and so two views. A program that takes the GPU with the number
+// LOCAL_RANK (PyTorch under torchrun) sees all GPUs of the job on that machine, and NCCL finds the
+// paths between them. A program that takes every GPU it sees (TensorFlow, Ray, a worker with
+// several GPUs) must see only its own; its LOCAL_RANK is then 0 of 1, as in a Pod.
 #pragma once
 
 #include "submit/job_spec.h"
@@ -19,17 +19,17 @@ namespace dtrain {
 
 enum class GpuView {
   automatic, ///< node, unless the devices are parts of GPUs (MIG): of those CUDA shows but one.
-  node,      ///< All of the job's on the machine, the GPU of a LOCAL_RANK at that place.
-  rank,      ///< Its own alone.
+  node,      ///< All GPUs of the job on the machine, ordered by LOCAL_RANK.
+  rank,      ///< Only its own GPUs.
 };
 
-/// Of a resolved job: as --gpus-visible says, else as the job is.
+/// The view of a resolved job: as --gpus-visible says, otherwise by its type.
 GpuView gpu_view(const JobSpec& job);
 
 /// Throws UsageError where --gpus-visible asks for what LOCAL_RANK cannot index.
 void check_gpu_view(const JobSpec& job);
 
-/// As plans and flags write them: "auto", "node", "rank".
+/// As plans and flags write it: "auto", "node", "rank".
 std::string_view gpu_view_name(GpuView view);
 
 /// Automatic, where `name` is neither "node" nor "rank".

@@ -68,7 +68,7 @@ std::vector<Role> job_roles(const JobSpec& job) {
   std::vector<Role> roles;
   if (type.has_launcher) {
     roles.push_back(make_role(job, k_launcher, 1));
-    roles.back().gpus = 0; // It only starts what runs at the workers.
+    roles.back().gpus = 0; // The launcher only starts what runs in the workers.
     roles.push_back(make_role(job, k_worker, job.workers));
     roles.back().runs_command = false;
     roles.back().ranked = false;

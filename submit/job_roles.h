@@ -1,9 +1,9 @@
-// What a job's type and counts come to: its roles, in the order of their instances.
+// The roles of a job, from its type and counts, in the order of their instances.
 //
 //   tfjob, none     chief (with --chief), workers, ps, evaluator (with --evaluator)
 //   pytorchjob      a master and workers - 1 workers
 //   rayjob          workers: Ray's head runs beside the first, which runs the command
-//   volcanojob      tasks, one an image, of as many instances each; all are ranks
+//   volcanojob      tasks, one per image, with as many instances each; all are ranks
 //   mpijob, horovodjob, etjob, deepspeedjob
 //                   a launcher, which runs the command, and workers, which hold the slots of its
 //                   host file and run what the launcher starts there
@@ -27,11 +27,12 @@ inline constexpr const char* k_worker = "worker";
 inline constexpr const char* k_ps = "ps";
 inline constexpr const char* k_evaluator = "evaluator";
 inline constexpr const char* k_launcher = "launcher";
-inline constexpr const char* k_tensorboard = "tensorboard"; ///< Beside the job; none of its roles.
+/// Runs beside the job and is not one of its roles.
+inline constexpr const char* k_tensorboard = "tensorboard";
 
 struct JobType {
   std::string name;    ///< "tfjob"
-  std::string trainer; ///< As `list` shows it: "TFJOB".
+  std::string trainer; ///< As shown by `list`: "TFJOB".
   std::string alias;   ///< Arena's short form: "tf"; empty: none.
   bool has_launcher = false;
   bool has_master = false;
@@ -45,7 +46,7 @@ const std::vector<JobType>& job_types();
 /// Empty where `word` is the name or alias of none.
 const JobType* find_job_type(std::string_view word);
 
-/// Arena's types that no job of ours can be, each with the reason.
+/// Arena's types that are not supported, each with the reason.
 const std::vector<std::pair<std::string_view, std::string_view>>& refused_job_types();
 
 /// A role as it is started.
@@ -53,11 +54,11 @@ struct Role {
   std::string name; ///< k_worker …
   int replicas = 1;
   int gpus = 0;             ///< A replica.
-  bool ranked = true;       ///< Its replicas are ranks of the gang.
+  bool ranked = true;       ///< Whether its replicas are ranks of the gang.
   bool runs_command = true; ///< False for workers that wait for their launcher.
 };
 
-/// Of a resolved job.
+/// The roles of a resolved job.
 std::vector<Role> job_roles(const JobSpec& job);
 
 /// Is a role whose instances are ranks: a task of any name, but none of those that serve or watch.

@@ -115,7 +115,7 @@ bool is_env_key(std::string_view key) {
   });
 }
 
-/// Each key once, where it first stood, with its last value.
+/// Each key once, at its first place, with its last value.
 std::vector<std::string> checked_env(const std::vector<std::string>& entries) {
   std::vector<std::string> env;
   std::map<std::string, std::size_t, std::less<>> places;
@@ -142,7 +142,8 @@ std::vector<std::string> checked_env(const std::vector<std::string>& entries) {
   return env;
 }
 
-/// The roles fit the type, and what a role is asked for is asked of one that there is.
+/// Checks that the roles fit the type, and that options of a role are given only if the role
+/// exists.
 void check_roles(JobSpec& job) {
   const JobType* type = find_job_type(job.type);
   if (type == nullptr) {
@@ -253,7 +254,7 @@ void check_forms(const JobSpec& job) {
   }
 }
 
-/// Each of "A,B" by itself.
+/// Splits "A,B".
 std::vector<std::string> split_names(const char* flag, const std::vector<std::string>& texts) {
   std::vector<std::string> names;
   for (const std::string& text : texts) {
@@ -357,7 +358,7 @@ MountText parse_mount(const std::string& flag, const std::string& text) {
   return mount;
 }
 
-/// Data and files have a path each, and what is asked of code fits together.
+/// Checks that data and files have different paths, and that the options about code fit together.
 void check_code_and_data(const JobSpec& job) {
   std::map<std::string, std::string> targets;
   for (const auto& [flag, texts] :
@@ -415,7 +416,7 @@ JobSpec resolve(JobSpec job) {
   job.env = checked_env(job.env);
   job.node_list = split_names("--node-list", job.node_list);
   if (job.success_policy.empty() && (job.type == "tfjob" || job.type == "rayjob")) {
-    job.success_policy = "ChiefWorker"; // Arena's, and the operator's behind it; Ray's driver.
+    job.success_policy = "ChiefWorker"; // Arena's names, and then the operator's; Ray's driver.
   }
   return job;
 }

@@ -1,4 +1,4 @@
-// What a job is: the value that the command line or a YAML file describes.
+// A job: the value that the command line or a YAML file describes.
 //
 // A JobSpec is plain data. It is parsed (cli/ or read_job_yaml), resolved (defaults filled in,
 // every field validated) and then rendered by a backend; nothing here has a side effect.
@@ -14,7 +14,7 @@
 
 namespace dtrain {
 
-/// What roles and resources these make is for job_roles() to say (submit/job_roles.h).
+/// job_roles() turns these into roles and resources (submit/job_roles.h).
 struct JobSpec {
   std::string type; ///< "tfjob", "etjob" …; empty: the bundled trainer or a plain command.
   std::string name; ///< DNS label; resolve() makes one up where it is empty.
@@ -41,24 +41,24 @@ struct JobSpec {
   std::string nproc_per_node; ///< Processes that torchrun starts in each worker: N, auto, gpu, cpu.
   std::string role_sequence;  ///< "Worker,PS": the order in which roles are started.
   std::string success_policy; ///< ChiefWorker: the chief's success is the job's. Empty: all's.
-  std::string worker_cpu;     ///< Of each worker; empty: as the job has it.
+  std::string worker_cpu;     ///< For each worker; empty: the value of the job.
   std::string worker_memory;
 
-  // Of a volcanojob.
+  // For a volcanojob.
   std::string task_name = "task";       ///< Its tasks are NAME-0, NAME-1 …
-  std::vector<std::string> task_images; ///< One a task.
+  std::vector<std::string> task_images; ///< One per task.
   int task_replicas = 1;                ///< Instances of each task.
 
   // When it starts and ends.
   int running_timeout_ms = 0;     ///< The job is ended after this long; 0: never.
-  std::string log_limit;          ///< Of each instance's log: "1Gi"; empty: none.
+  std::string log_limit;          ///< Largest log of an instance: "1Gi"; empty: no limit.
   int ttl_after_finished_ms = -1; ///< The engine forgets it so long after; -1: never.
   std::string clean_task_policy;  ///< Running (default), All or None: what ends with the ranks.
   int min_workers = 0;            ///< Bounds of `scale`; 0: none.
   int max_workers = 0;
 
   // Code, secrets and TensorBoard.
-  std::string sync_mode;   ///< One of k_sync_…, or empty: no code is brought.
+  std::string sync_mode;   ///< One of k_sync_…; empty: no code is uploaded.
   std::string sync_source; ///< URL[@REF], or a folder.
   std::string sync_user;   ///< For git; the token comes from DTRAIN_GIT_TOKEN or the file below.
   std::string sync_token_file;
@@ -66,30 +66,30 @@ struct JobSpec {
   std::vector<std::string> env_files;    ///< Files of KEY=VALUE lines that nobody prints.
   std::vector<std::string> secrets;      ///< Names of such, kept by dtrain or the cluster.
   bool tensorboard = false;              ///< Runs beside the job.
-  std::string logdir = "/training_logs"; ///< What TensorBoard shows.
+  std::string logdir = "/training_logs"; ///< The folder that TensorBoard shows.
 
-  // What its plan is made from.
+  // The template of its plan.
   std::vector<std::string> templates;       ///< Files and folders, over the built-in ones.
   std::vector<std::string> template_values; ///< KEY=VALUE, variables of theirs.
 
   std::vector<std::string> labels; ///< KEY=VALUE, for people and selectors.
 
   // In a cluster of containers.
-  std::string image;                  ///< What the ranks run in.
-  std::string cpu;                    ///< Of each worker: "4", "500m".
+  std::string image;                  ///< The image of the ranks' containers.
+  std::string cpu;                    ///< For each worker: "4", "500m".
   std::string memory;                 ///< "16Gi"
   std::vector<std::string> data;      ///< CLAIM:/PATH, persistent volume claims to mount.
   std::vector<std::string> data_dirs; ///< /NODE/PATH:/PATH, folders of the node to mount.
-  std::string queue;                  ///< That admits the job; empty: none.
+  std::string queue;                  ///< The queue that admits the job; empty: none.
   std::vector<std::string> node_list; ///< Nodes that may be used.
-  bool gang = false;                  ///< All start or none.
+  bool gang = false;                  ///< Whether all workers start, or none.
   bool rdma = false;                  ///< InfiniBand or RoCE devices.
   bool preemptible = false;           ///< May be ended for jobs of higher priority.
   bool host_ipc = false;
   bool host_network = false;
   bool host_pid = false;
 
-  NamedValues of_engines; ///< By the keys of engine_fields() (submit/fields/job_fields.h).
+  NamedValues of_engines; ///< Keyed as in engine_fields() (submit/fields/job_fields.h).
 
   bool operator==(const JobSpec&) const = default;
 
@@ -125,11 +125,11 @@ MountText parse_mount(const std::string& flag, const std::string& text);
 /// namespaces are.
 void require_dns_label(std::string_view flag, const std::string& text);
 
-/// The same for KEY=VALUE, or KEY where a selector has no value, that cannot be a label.
+/// The same for KEY=VALUE, or KEY alone for a selector without a value, that is not a valid label.
 void require_label(std::string_view flag, const std::string& text);
 
-/// Fills in what was left open (name, namespace) and validates the rest; of an environment
-/// variable given twice the later value stays. Throws UsageError naming flag and fix.
+/// Fills in what was left open (name, namespace) and validates the rest; if an environment variable
+/// is given twice, the later value counts. Throws UsageError naming the flag and what to do.
 JobSpec resolve(JobSpec job);
 
 /// A job file (YAML, or JSON, which is YAML) over `base`: a key that the file has replaces the

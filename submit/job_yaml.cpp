@@ -25,8 +25,9 @@
 namespace dtrain {
 namespace {
 
-constexpr std::size_t k_max_file = 4U << 20U;             ///< Bytes.
-constexpr const char* k_engine_options = "engineOptions"; ///< What 0.1 wrote engines' flags as.
+constexpr std::size_t k_max_file = 4U << 20U; ///< Bytes.
+/// Names of the engines' own flags in 0.1.
+constexpr const char* k_engine_options = "engineOptions";
 constexpr const char* k_binary_tag = "tag:yaml.org,2002:binary";
 
 bool is_quoted(const YAML::Node& node) { return node.Tag() == "!"; }
@@ -196,7 +197,7 @@ class Reader {
     if (node.Tag() != k_binary_tag) {
       return node.Scalar();
     }
-    // Not yaml-cpp's own, which looks bytes beyond ASCII up outside its table.
+    // Not yaml-cpp's function, which indexes its table out of bounds for bytes beyond ASCII.
     std::optional<std::string> bytes = base64_decode(node.Scalar());
     if (!bytes) {
       fail(node.Mark(), fmt::format("{} is tagged !!binary but is not base64", what));
@@ -272,8 +273,9 @@ class Reader {
   std::string origin_;
 };
 
-/// As a person would write it, where every YAML parser then sees text: a letter or '/' first,
-/// nothing that means something to YAML, and no word of YAML 1.1's for true, false or null.
+/// Writes text without quotes if every YAML parser reads it as text: it begins with a letter or
+/// '/', contains nothing that has a meaning in YAML, and is not a YAML 1.1 word for true, false or
+/// null.
 std::string readable_yaml(const std::string& text) {
   constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz/_";
   constexpr std::string_view others = "0123456789.-=+@%";

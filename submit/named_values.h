@@ -10,8 +10,8 @@
 
 namespace dtrain {
 
-/// Of the types that a job's fields have. A value stays where it is when all are assigned: what the
-/// others do not have becomes what it was made as.
+/// Values of the types that a job's fields have. Assignment keeps values in place: those that the
+/// other object lacks are reset to their defaults.
 class NamedValues {
  public:
   NamedValues() = default;
@@ -28,21 +28,21 @@ class NamedValues {
   }
   ~NamedValues() = default;
 
-  /// Made as `usual` where there is none of that name.
+  /// Adds the value with default `usual` if there is none with that name.
   template <class Value>
   Value& at(std::string_view name, const Value& usual = {}) {
     return std::get<Value>(
         values_.try_emplace(std::string(name), Known{usual, usual}).first->second.now);
   }
 
-  /// Null: there is none of that name.
+  /// Null if there is none with that name.
   template <class Value>
   const Value* find(std::string_view name) const {
     const auto found = values_.find(name);
     return found == values_.end() ? nullptr : &std::get<Value>(found->second.now);
   }
 
-  /// What only one has is as it was made.
+  /// Values that only one side has must be at their defaults.
   bool operator==(const NamedValues& other) const {
     const auto agree = [](const NamedValues& some, const NamedValues& others) {
       return std::all_of(some.values_.begin(), some.values_.end(), [&](const auto& entry) {

@@ -13,7 +13,7 @@
 namespace dtrain {
 namespace {
 
-/// Where a rank stands among the nodes.
+/// The place of a rank among the nodes.
 struct NodePlace {
   int node_rank = 0;
   int nodes = 0;
@@ -39,7 +39,7 @@ bool sees_own_alone(const GangPlace& gang) {
          (gang.gpu_view == GpuView::automatic && any_of_ranks(are_parts));
 }
 
-/// With one GPU each, the node's in the order of its local ranks; the same in all of them.
+/// If each rank has one GPU: the node's GPUs in the order of local ranks, the same for all of them.
 std::string visible_devices(const GangPlace& gang, const RankPlace& self) {
   if (self.gpus->empty() || !is_ranked_role(self.role) || sees_own_alone(gang)) {
     return fmt::format("{}", fmt::join(*self.gpus, ","));
@@ -48,7 +48,7 @@ std::string visible_devices(const GangPlace& gang, const RankPlace& self) {
   for (const RankPlace& place : gang.ranks) {
     if (is_ranked_role(place.role) && place.host == self.host && place.gpus) {
       std::copy_if(place.gpus->begin(), place.gpus->end(), std::back_inserter(devices),
-                   [&](const std::string& gpu) { // Of ranks that asked for none, all have the same.
+                   [&](const std::string& gpu) { // Ranks that asked for none all have the same.
                      return std::find(devices.begin(), devices.end(), gpu) == devices.end();
                    });
     }
@@ -135,7 +135,7 @@ namespace {
 
 std::string text_of(std::int64_t number) { return fmt::format("{}", number); }
 
-/// What only a rank has: its number, and its place among the nodes.
+/// Variables of ranks only: the rank, and its place among the nodes.
 EnvVars numbers_of(const GangPlace& gang, int rank) {
   const NodePlace place = node_place(gang, rank);
   EnvVars vars = {
@@ -145,9 +145,9 @@ EnvVars numbers_of(const GangPlace& gang, int rank) {
       {"LOCAL_RANK", text_of(place.local_rank)},
       {"LOCAL_WORLD_SIZE", text_of(place.local_world_size)},
       {"NODE_RANK", text_of(place.node_rank)},
-      // What torchrun sets besides. TORCHELASTIC_RUN_ID tells Lightning and Accelerate that the
-      // processes are there already; TORCHELASTIC_USE_AGENT_STORE stays unset, so that rank 0
-      // makes the store at MASTER_PORT itself.
+      // What torchrun also sets. TORCHELASTIC_RUN_ID tells Lightning and Accelerate that the
+      // processes have been started already; TORCHELASTIC_USE_AGENT_STORE stays unset, so that rank
+      // 0 creates the store at MASTER_PORT itself.
       {"GROUP_RANK", text_of(place.node_rank)},
       {"GROUP_WORLD_SIZE", text_of(place.nodes)},
       {"TORCHELASTIC_RUN_ID", gang.job_uid},
@@ -183,7 +183,7 @@ EnvVars rank_env(const GangPlace& gang, int rank) {
       {"DTRAIN_JOB_UID", gang.job_uid},
       {"DTRAIN_JOB_TOKEN", gang.job_token},
       {"DTRAIN_RESTART_COUNT", text_of(gang.restart_count)},
-      // Or the last lines of a rank that dies stay in its buffer.
+      // Otherwise the last lines of a rank that dies stay in its buffer.
       {"PYTHONUNBUFFERED", "1"},
   };
   vars.insert(vars.end(), common.begin(), common.end());
@@ -195,8 +195,8 @@ EnvVars rank_env(const GangPlace& gang, int rank) {
   }
   if (self.gpus) {
     vars.emplace_back("CUDA_VISIBLE_DEVICES", visible_devices(gang, self));
-    // As nvidia-smi counts, by which faulty ones are left out; CUDA by itself counts the fastest
-    // first.
+    // In the order of nvidia-smi, by which faulty GPUs are left out; CUDA's own order starts with
+    // the fastest.
     vars.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   }
   if (self.role != k_launcher && self.role != k_tensorboard) {

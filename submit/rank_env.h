@@ -1,12 +1,12 @@
-// The contract between launcher and program: the environment that every rank is given.
+// The contract between launcher and program: the environment of every rank.
 //
-// Written here, read in trainer/cluster, documented in dtrain-environment(7). Words:
+// Written here, read in trainer/cluster, documented in dtrain-environment(7). Terms:
 //   rank        0 … world_size-1, one process each of the ranked roles (submit/job_roles.h)
 //   node        a host; ranks on it count their own local_rank from 0
 //   slots       ranks that a node holds
-//   host file   one line a node, "HOST slots=N" (DeepSpeed's and Open MPI's form are the same)
-//   view        what a rank sees of its node's GPUs (submit/gpu_view.h). One that sees its own
-//               alone is told that it is alone on its node, as a Pod is: LOCAL_RANK 0 of 1
+//   host file   one line per node, "HOST slots=N" (the form of DeepSpeed and Open MPI)
+//   view        which of its node's GPUs a rank sees (submit/gpu_view.h). A rank that sees only its
+//               own is told that it is alone on its node, as a Pod is: LOCAL_RANK 0 of 1
 #pragma once
 
 #include "submit/gpu_view.h"
@@ -28,8 +28,8 @@ struct RankPlace {
   std::optional<std::vector<std::string>> gpus = {};
 };
 
-/// Everything about a gang that its ranks are told. Ranks of one node stand next to each other, and
-/// those without a rank (parameter servers, evaluator, launcher) behind the others.
+/// What the ranks of a gang are told. Ranks of one node are adjacent; instances without a rank
+/// (parameter servers, evaluator, launcher) come last.
 struct GangPlace {
   std::string job_name;
   std::string namespace_name;
@@ -37,15 +37,16 @@ struct GangPlace {
   std::string job_token; ///< Secret that the ranks prove to one another.
   int restart_count = 0;
   int max_restarts = 0;
-  int min_workers = 0;       ///< Of an elastic job; 0: it is none.
+  int min_workers = 0;       ///< In an elastic job; 0: not elastic.
   int max_workers = 0;       ///< 0: no bound.
   std::string master_addr;   ///< Rank 0's host.
   int master_port = 0;       ///< Reserved for rank 0's rendezvous.
-  std::string hostfile_path; ///< Where hostfile_text() was written, on every node.
-  int launcher_slots = 0;    ///< With a launcher: what each of its hosts holds; else 0.
-  std::vector<std::string> launcher_hosts; ///< Where the launcher starts processes; one that is
-                                           ///< named N times in a row holds N times as many.
-  std::string torchrun_nproc;              ///< Processes that torchrun is to start; empty: none.
+  std::string hostfile_path; ///< Path of the file with hostfile_text(), the same on every node.
+  int launcher_slots = 0;    ///< With a launcher: slots of each of its hosts; else 0.
+  /// Hosts where the launcher starts processes; a host named N times in a row holds N times as
+  /// many.
+  std::vector<std::string> launcher_hosts;
+  std::string torchrun_nproc; ///< Processes that torchrun is to start; empty: none.
   GpuView gpu_view = GpuView::automatic;
   std::vector<RankPlace> ranks;
 };

@@ -1,4 +1,4 @@
-// What the ranks of a job are started with, on every engine.
+// The command that starts the ranks of a job, on every engine.
 #pragma once
 
 #include "submit/job_spec.h"
@@ -8,8 +8,9 @@
 
 namespace dtrain {
 
-/// The job's command; a rayjob's behind the script that starts Ray (templates/launchers/ray.sh).
-/// Empty, or its first word a flag: the bundled trainer's arguments.
+/// The job's command; for a rayjob preceded by the script that starts Ray
+/// (templates/launchers/ray.sh). Empty, or its first word is a flag: arguments of the bundled
+/// trainer.
 std::vector<std::string> start_command(const JobSpec& job);
 
 } // namespace dtrain

@@ -17,7 +17,7 @@
 namespace dtrain {
 namespace {
 
-/// `behind`: what follows each name.
+/// `behind`: text that follows each name.
 std::vector<Candidate> job_names(const Context& context, const Typed& typed, const char* behind) {
   const Target target = open_target(context, typed.target);
   auto all = target.backend->names({target.namespace_name});
@@ -70,7 +70,7 @@ std::vector<Candidate> engine_values(const Option& option, const EngineAccess& a
   return names;
 }
 
-/// The first word of every command, or what may stand behind a group's.
+/// The first word of every command, or the words that may follow a group's.
 std::vector<Candidate> command_words(const std::vector<std::string>& args) {
   const std::string group = args.empty() ? "" : args[0] + " ";
   std::vector<Candidate> words;
@@ -102,7 +102,7 @@ std::vector<Candidate> status_names() {
   return names;
 }
 
-/// `behind`: what follows each name.
+/// `behind`: text that follows each name.
 std::vector<Candidate> location_names(const Locations& all, const char* behind) {
   std::vector<Candidate> names;
   for (const auto& [name, location] : all) {
@@ -170,7 +170,7 @@ bool is_command(const std::vector<std::string>& words, std::string_view name) {
          (words.size() > 2 && name == fmt::format("{} {}", words[0], words[1]));
 }
 
-/// Leaves to be offered what the backend that is named takes, and backends that can do it.
+/// Keeps only what the named backend takes, and only backends that can do it.
 void narrow(const Context& context, const Invocation& invocation,
             const std::vector<std::string>& words, CommandTable& table) {
   if (const Engine* engine = named_engine(context, {words.begin(), words.end() - 1})) {

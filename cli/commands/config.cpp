@@ -182,7 +182,7 @@ CommandTable set_table(KeyOptions& options) {
 
 int run_set(Context& context, const KeyOptions& options) {
   if (options.key == "backend" && !options.value.empty()) {
-    context.make_backend(options.value, {}); // Throws where there is none of that name.
+    context.make_backend(options.value, {}); // Throws if there is none of that name.
   }
   if (options.key == "namespace" && !options.value.empty()) {
     require_dns_label("namespace", options.value);
@@ -221,7 +221,7 @@ CommandTable config_delete_table(UseOptions& options) {
 
 int run_config_delete(Context& context, const UseOptions& options) {
   Settings settings = read_settings(context.config_file);
-  static_cast<void>(settings.profile(options.profile)); // Throws where there is none.
+  static_cast<void>(settings.profile(options.profile)); // Throws if there is none.
   settings.profiles.erase(options.profile);
   if (settings.current_profile == options.profile) {
     settings.current_profile.clear();
@@ -241,7 +241,7 @@ CommandTable use_table(UseOptions& options) {
 
 int run_use(Context& context, const UseOptions& options) {
   Settings settings = read_settings(context.config_file);
-  static_cast<void>(settings.profile(options.profile)); // Throws where there is none.
+  static_cast<void>(settings.profile(options.profile)); // Throws if there is none.
   settings.current_profile = options.profile;
   write_settings(context.config_file, settings);
   context.out.write(fmt::format("profile/{} is now the current one\n", printable(options.profile)));

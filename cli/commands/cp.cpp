@@ -19,7 +19,7 @@ namespace {
 struct CpOptions {
   std::string source;
   std::string destination;
-  std::vector<std::string> instances; ///< One at most.
+  std::vector<std::string> instances; ///< At most one.
   std::string container;              ///< Accepted, and not used.
   bool quiet = false;
   TargetOptions target;

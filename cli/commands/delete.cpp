@@ -83,10 +83,10 @@ void save_logs(const Target& target, const std::string& name, const std::filesys
     return file;
   };
   for (const auto& instance : job.instances) {
-    file_of(instance.name); // Also where it has written nothing.
+    file_of(instance.name); // Also if it has written nothing.
   }
   target.backend->logs(target.job(name), {}, [&](const LogLine& line) {
-    // A `scale` may have added its instance meanwhile.
+    // A `scale` may have added its instance in the meantime.
     file_of(line.instance) << line.text << (line.complete ? "\n" : "");
     return true;
   });
@@ -99,7 +99,8 @@ void save_logs(const Target& target, const std::string& name, const std::filesys
   }
 }
 
-/// With the name that may have been meant, or as it was said where somebody just made one of it.
+/// Names the job that may have been meant, or repeats the name if somebody has just created such a
+/// job.
 void complain_of_missing(const Context& context, const Target& target, const std::string& name,
                          const NotFound& said) {
   try {

@@ -11,7 +11,7 @@ namespace {
 
 struct ExecOptions {
   std::string name;
-  std::vector<std::string> instances; ///< One at most.
+  std::vector<std::string> instances; ///< At most one.
   std::vector<std::string> command;
   std::vector<std::string> words; ///< Arena's form of it, without --.
   std::string container;          ///< Said, and always the program's.

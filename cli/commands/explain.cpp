@@ -32,11 +32,11 @@ CommandTable explain_table(ExplainOptions& options) {
   return table;
 }
 
-/// What `explain` says, for people and for programs.
+/// The output of `explain`, for people and for programs.
 struct Explanation {
   std::string state;              ///< "has been running for 5m"
   std::string why;                ///< Empty: nothing more is known.
-  std::vector<std::string> hints; ///< What can be done, a line each.
+  std::vector<std::string> hints; ///< Advice, one line each.
 };
 
 std::string state_line(const JobStatus& job, Time now) {

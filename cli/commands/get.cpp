@@ -63,7 +63,7 @@ CommandTable get_table(GetOptions& options) {
   return table;
 }
 
-/// As it was submitted; nothing where the engine keeps no such thing of this job.
+/// The job as it was submitted; nothing if the engine does not keep it.
 std::optional<JobSpec> spec_of(const Target& target, const std::string& name) {
   try {
     return target.backend->spec(target.job(name));
@@ -101,7 +101,7 @@ void print_jobs_whole(Stream& out, const Target& target, std::vector<JobStatus> 
   }
 }
 
-/// One more row for each change, under one header; a pipe's reader sees them as they come.
+/// Adds a row for each change, under one header; the reader of a pipe sees each as it comes.
 void append_row(Stream& out, const JobStatus& job, Time now, bool first) {
   const auto running =
       std::count_if(job.instances.begin(), job.instances.end(),

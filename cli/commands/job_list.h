@@ -10,7 +10,7 @@
 namespace dtrain {
 
 struct ListStyle {
-  std::string output; ///< As -o has it.
+  std::string output; ///< The value of -o.
   bool all_namespaces = false;
   std::vector<std::string> selectors; ///< job_filter.h
   std::vector<std::string> statuses;

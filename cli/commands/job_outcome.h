@@ -1,4 +1,4 @@
-// How a job ended, for `wait` and `submit --wait`.
+// The outcome of a job, for `wait` and `submit --wait`.
 #pragma once
 
 #include "cli/context.h"

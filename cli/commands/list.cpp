@@ -77,7 +77,7 @@ bool is_before(const JobSummary& a, const JobSummary& b, const std::string& sort
   return a.created != b.created ? a.created > b.created : a.name < b.name;
 }
 
-/// By way of their order: a job is much to move.
+/// Sorts indices, as a job is expensive to move.
 void sort_jobs(std::vector<JobSummary>& jobs, const std::string& sort, Time now) {
   std::vector<JobSummary*> order;
   order.reserve(jobs.size());

@@ -41,7 +41,7 @@ struct LocationListOptions {
   TargetOptions target; ///< Whose claims are listed beside named data.
 };
 
-/// What a kind of location has that the two commands' texts differ in.
+/// Differences between the two kinds of locations in the commands' texts.
 struct Kind {
   const char* word; ///< "data"
   Locations Settings::*all;
@@ -59,7 +59,7 @@ Option new_name_option(std::string& name) {
           .positional = true};
 }
 
-/// Of what is there.
+/// Help texts of fields.
 template <const Kind& kind>
 Option name_option(std::string& name) {
   Option option = new_name_option(name);
@@ -161,7 +161,7 @@ CommandTable code_add_table(LocationOptions& options) {
                        .help = "Overwrite an existing entry"}}};
 }
 
-/// What was said of the location, by key.
+/// The fields given for the location, by key.
 Values said(const LocationOptions& options) {
   const auto absolute = [](const std::string& path) {
     return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
@@ -182,12 +182,12 @@ Values said(const LocationOptions& options) {
   return all;
 }
 
-/// Of the profile, which must be there, or of all where it is empty.
+/// Locations of the profile, which must exist, or of all profiles if it is empty.
 Locations& locations(Settings& settings, const Kind& kind, const std::string& profile) {
   if (profile.empty()) {
     return settings.*kind.all;
   }
-  static_cast<void>(settings.profile(profile)); // Throws where there is none.
+  static_cast<void>(settings.profile(profile)); // Throws if there is none of that name.
   return settings.profiles[profile].data;
 }
 
@@ -213,7 +213,7 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
     throw UsageError("--endpoint, --region and --credentials-file need --bucket=URL");
   }
   if (!options.bucket.empty()) {
-    static_cast<void>(bucket_at("--bucket", said(options))); // Throws where it is none.
+    static_cast<void>(bucket_at("--bucket", said(options))); // Throws if it does not exist.
   }
   if (holds_password(options.git)) {
     throw UsageError("--git: contains a password, which would be saved and shown: use --user=NAME, "
@@ -232,11 +232,11 @@ int run_add(Context& context, const LocationOptions& options, const Kind& kind) 
   return 0;
 }
 
-/// What a location may say besides where it is.
+/// Fields of a location beside its place.
 const std::set<std::string, std::less<>> k_details = {"user", "token-file", "endpoint", "region",
                                                       "credentials-file"};
 
-/// A row of `list`: where it is and NOTES for people, each key by itself for programs.
+/// A row of `list`: place and NOTES for people, each key by itself for programs.
 Record row_of(const std::string& name, const Values& location, const std::string& profile,
               bool for_people) {
   Record row = {{"name", name}};
@@ -266,7 +266,7 @@ Record row_of(const std::string& name, const Values& location, const std::string
   return row;
 }
 
-/// The engine's own, which need no name of ours.
+/// The engine's own, which need no name here.
 Record row_of(const Claim& claim, bool for_people) {
   if (!for_people) {
     return {{"name", claim.name},
@@ -296,7 +296,7 @@ int run_location_list(Context& context, const LocationListOptions& options, cons
     }
   };
   add(settings.*kind.all, "");
-  std::optional<EngineError> unreachable; // What is named here is shown all the same.
+  std::optional<EngineError> unreachable; // Named locations are shown in any case.
   if (is_data) {
     for (const auto& [name, profile] : settings.profiles) {
       add(profile.data, name);
@@ -346,7 +346,7 @@ int run_location_get(Context& context, const LocationOptions& options, const Kin
 int run_location_delete(Context& context, const LocationOptions& options, const Kind& kind) {
   Settings settings = read_settings(context.config_file);
   Locations& all = locations(settings, kind, options.profile);
-  static_cast<void>(find_location(all, kind.word, options.name)); // Throws where there is none.
+  static_cast<void>(find_location(all, kind.word, options.name)); // Throws if there is none.
   all.erase(options.name);
   write_settings(context.config_file, settings);
   context.out.write(fmt::format("{}/{} deleted\n", kind.word, options.name));

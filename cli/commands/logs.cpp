@@ -76,12 +76,12 @@ CommandTable logs_table(LogsOptions& options) {
   return table;
 }
 
-/// One job whose lines are wanted.
+/// A job whose lines are wanted.
 struct LogSource {
   Target target; ///< A backend of its own: several are followed at once.
   JobStatus job;
   LogQuery query;
-  std::vector<std::string> instances; ///< Those wanted.
+  std::vector<std::string> instances; ///< Instances whose lines are wanted.
 };
 
 LogSource log_source(const Context& context, const LogsOptions& options, const std::string& name,

@@ -32,7 +32,7 @@ std::string where_flags(const Target& target, const SubmitOptions& options) {
   return flags + options.access.flags();
 }
 
-/// One as it is; several as one YAML stream, which the engine's own tool takes.
+/// One plan as it is; several as one YAML stream, which the engine's own tool accepts.
 void print_documents(Context& context, const std::vector<Plan::Document>& documents) {
   for (const auto& document : documents) {
     if (documents.size() > 1) {
@@ -42,7 +42,7 @@ void print_documents(Context& context, const std::vector<Plan::Document>& docume
   }
 }
 
-/// What was made up for this submission alone is no part of a job file: `asked` left it open.
+/// Values made up for this submission only are not part of a job file: `asked` left them open.
 void print_plan(Context& context, const Plan& plan, const JobSpec& asked,
                 const std::string& output) {
   if (const auto format = data_format(output)) {
@@ -112,8 +112,8 @@ std::string resolved_text(const JobSpec& job) {
   return fmt::format("job/{}: {} on {}", job.name, roles, job.backend);
 }
 
-/// Submits the plan and shows each step; false where the plan is stale and another one is needed.
-/// Ctrl-C during an upload or a copy removes what has been copied so far, then ends dtrain.
+/// Submits the plan and shows each step; false if the plan is stale and a new one is needed. Ctrl-C
+/// during an upload or a copy removes what has been copied so far, then ends dtrain.
 bool submit_in_steps(Backend& backend, const Plan& plan, Steps& steps) {
   std::optional<NoteInterrupt> interrupt;
   const auto require_wanted = [&] {
@@ -163,7 +163,7 @@ int run_submit(Context& context, const SubmitOptions& options) {
     }
   };
   tell(options.notices);
-  tell(check_fields(options.job)); // What was said, without what resolve() makes of it.
+  tell(check_fields(options.job)); // Checks what the user gave, without what resolve() makes of it.
   if (options.dry_run.empty()) {
     target.backend->expect(job);
   }
@@ -180,9 +180,9 @@ int run_submit(Context& context, const SubmitOptions& options) {
   }
   Steps steps(context.err, options.quiet || !options.output.empty());
   steps.resolved(resolved_text(plan.job));
-  // Between the plan and its submission another job may have taken what the plan names, such as a
-  // GPU: then the engine makes another plan, until one holds. Notices are printed again only where
-  // they differ.
+  // Between planning and submission another job may have taken what the plan names, such as a GPU:
+  // then the engine makes another plan, until one holds. Notices are printed again only if they
+  // differ.
   while (!submit_in_steps(*target.backend, plan, steps)) {
     const auto known = std::move(plan.notices);
     plan = target.backend->plan(job, templates);

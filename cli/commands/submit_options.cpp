@@ -127,9 +127,9 @@ void apply_words(SubmitOptions& options) {
   add_arena_variables(command, options.job);
 }
 
-/// What is still open once file, environment and flags have been read. Image and hosts are for
-/// engines that take them; others would refuse them, or say that they have no use. Hosts are of the
-/// profile's own engine: those that ssh reaches are no nodes of a cluster.
+/// Fills in what is still open after file, environment and flags have been read. Image and hosts
+/// apply only to engines that take them; others would refuse them, or report that they are not
+/// used. Hosts come from the profile of the same engine: hosts for ssh are not nodes of a cluster.
 void apply_profile(const Settings& settings, const std::string& profile, JobSpec& job) {
   const Engine& engine = find_engine(job.backend);
   if (job.image.empty() && engine.takes("image")) {
@@ -255,7 +255,7 @@ CommandTable clone_table(SubmitOptions& options) {
   return table;
 }
 
-/// What only another engine reads: the job would not run where the flag says.
+/// Fields that only another engine reads: the job would not run where the flag says.
 void refuse_others_flags(const EngineAccess& before, const SubmitOptions& options) {
   const auto reads = [](const Engine& engine, std::string_view name) {
     return std::any_of(engine.access.begin(), engine.access.end(),

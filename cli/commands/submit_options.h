@@ -1,4 +1,4 @@
-// What `submit` and `clone` are told: their flags, and how these become a job.
+// The flags of `submit` and `clone`, and how they become a job.
 #pragma once
 
 #include "cli/context.h"
@@ -14,7 +14,7 @@ namespace dtrain {
 struct SubmitOptions {
   JobSpec job;
   ArenaFlags arena;
-  std::vector<std::string> notices; ///< Of flags that were given and do nothing.
+  std::vector<std::string> notices; ///< Flags that were given and do nothing.
   std::string type;
   std::vector<std::string> command_words; ///< Arena's form of the command: one string for a shell.
   std::string shell;
@@ -30,7 +30,7 @@ struct SubmitOptions {
   bool quiet = false;
 };
 
-/// They fill `options`, which outlives them.
+/// The options fill `options`, which outlives them.
 CommandTable submit_table(SubmitOptions& options);
 CommandTable clone_table(SubmitOptions& options);
 

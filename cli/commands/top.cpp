@@ -20,11 +20,11 @@ constexpr double k_gibibyte = 1024.0 * k_mebibyte;
 
 struct TopOptions {
   std::string name;
-  std::vector<std::string> nodes; ///< Those wanted; empty: all.
+  std::vector<std::string> nodes; ///< Empty: all.
   bool all_namespaces = false;
   bool details = false;               ///< Said, and always so.
-  std::vector<std::string> instances; ///< Those wanted; empty: all.
-  std::string trainer;                ///< Of the jobs wanted; empty: any.
+  std::vector<std::string> instances; ///< Empty: all.
+  std::string trainer;                ///< Trainer type of the jobs; empty: any.
   bool refresh = false;
   std::string output;
   TargetOptions target;
@@ -158,7 +158,7 @@ CommandTable top_job_table(TopOptions& options) {
   return table;
 }
 
-/// Of the job named, or of all that run.
+/// Usage of the named job, or of all running jobs.
 std::vector<JobUsage> usage_of(const Target& target, const TopOptions& options) {
   if (!options.name.empty()) {
     const JobStatus job = target.status(options.name); // Throws with a suggestion.
@@ -182,7 +182,7 @@ std::vector<JobUsage> usage_of(const Target& target, const TopOptions& options) 
     }
     try {
       all.push_back({job.name, target.backend->usage({job.namespace_name, job.name})});
-    } catch (const NotFound&) { // Deleted meanwhile.
+    } catch (const NotFound&) { // Deleted in the meantime.
       continue;
     }
   }

@@ -100,7 +100,7 @@ int run_wait(Context& context, const WaitOptions& options) {
                           fmt::format("dtrain wait: not {} after {}; the jobs go on",
                                       until_running ? "running" : "ended", options.timeout));
   const Target target = open_target(context, options.target);
-  // All of them first: a wrong name is an error before hours of waiting.
+  // Looks up all of them first: a wrong name is an error before hours of waiting.
   for (const auto& name : options.names) {
     target.status(name);
   }

@@ -41,7 +41,7 @@ std::string yaml_scalar(const Json& value) {
   if (!value.is_string()) {
     return value.dump();
   }
-  // Through JSON first: it replaces what is not UTF-8, and a JSON string is a YAML string.
+  // Goes through JSON: it replaces what is not UTF-8, and a JSON string is a YAML string.
   const auto& text = value.get_ref<const std::string&>();
   return is_plain_yaml(text) ? text : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

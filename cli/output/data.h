@@ -15,13 +15,12 @@ namespace dtrain {
 
 enum class DataFormat { json, yaml };
 
-// Each is the whole text with its last newline. Bytes that are not UTF-8 become U+FFFD, but in a
-// job's spec as YAML, which keeps them.
+// Each returns the whole text with its last newline. Bytes that are not UTF-8 become U+FFFD, except
+// in a job's spec as YAML, which keeps them.
 std::string jobs_data(const std::vector<JobSummary>& jobs, std::string_view backend, Time now,
                       DataFormat format);
 std::string job_data(const JobStatus& job, std::string_view backend, Time now, DataFormat format);
-/// A job with what was submitted, and its events where they are wanted; where there are several, a
-/// list of them.
+/// A job with its spec, and its events if wanted; several jobs as a list.
 struct WholeJob {
   JobStatus status;
   std::optional<JobSpec> spec; ///< Empty: the engine does not keep it.
@@ -36,7 +35,7 @@ using Record = std::vector<std::pair<std::string, std::string>>;
 std::string record_data(const Record& record, DataFormat format);
 std::string records_data(const std::vector<Record>& records, DataFormat format);
 std::string spec_data(const JobSpec& job, DataFormat format);
-/// What the instances of one job use.
+/// Usage of the instances of one job.
 struct JobUsage {
   std::string name;
   std::vector<InstanceUsage> instances;

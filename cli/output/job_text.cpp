@@ -52,8 +52,7 @@ std::string exit_text(const InstanceStatus& instance) {
   return instance.exit_code ? fmt::to_string(*instance.exit_code) : "";
 }
 
-/// What an ending most often comes from, in brackets; empty where it says so itself, or says
-/// little.
+/// The usual cause of an ending, in brackets; empty if the ending already says it, or says little.
 std::string hint_of(const FailureCause& cause) {
   constexpr int k_killed = 128 + SIGKILL;
   const bool killed = cause.signal == SIGKILL || cause.exit_code == k_killed;

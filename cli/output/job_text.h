@@ -29,18 +29,18 @@ std::string cause_line(const FailureCause& cause);
 /// A command as a shell would take it, with quotes where they are needed.
 std::string shell_words(const std::vector<std::string>& words);
 
-/// What `get NAME` prints beyond the job and its instances.
+/// What `get NAME` prints beside the job and its instances.
 struct JobDetails {
   bool wide = false;
-  bool gpus = false;                                ///< Those of each instance.
-  std::optional<JobSpec> spec = {};                 ///< What was submitted.
-  std::optional<std::vector<JobEvent>> events = {}; ///< What the engine wrote down.
+  bool gpus = false;                                ///< Usage of each instance.
+  std::optional<JobSpec> spec = {};                 ///< The job as submitted.
+  std::optional<std::vector<JobEvent>> events = {}; ///< Events that the engine recorded.
 };
 
-/// What `get NAME` prints.
+/// The text of `get NAME`.
 void print_job(Stream& out, const JobStatus& job, Time now, const JobDetails& details = {});
 
-/// What `list` prints; all jobs are the backend's.
+/// The table of `list`; all jobs belong to the backend.
 void print_jobs(Stream& out, const std::vector<JobSummary>& jobs, std::string_view backend,
                 Time now, bool wide, bool with_namespace);
 

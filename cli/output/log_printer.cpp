@@ -12,10 +12,10 @@ namespace dtrain {
 
 namespace {
 
-/// Of a line whose end does not come; beyond it the line is broken.
+/// Longest line whose end has not come; a longer one is broken.
 constexpr std::size_t k_longest_held = std::size_t{1} << 20U;
 
-/// What a carriage return has overwritten is gone from a screen.
+/// Text overwritten by a carriage return is gone from a screen.
 std::string_view on_screen(std::string_view text) {
   if (text.ends_with('\r')) {
     text.remove_suffix(1);
@@ -100,7 +100,7 @@ void LogPrinter::print(const LogLine& line) {
   }
 }
 
-/// Where nothing can mix with it, a line is written as its parts come.
+/// If no other output can mix with it, a line is written as its parts come.
 void LogPrinter::print_part(const LogLine& line) {
   if (!in_line_) {
     write_prefix(line.instance, line.time);

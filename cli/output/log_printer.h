@@ -51,8 +51,8 @@ class LogPrinter {
   std::size_t width_ = 0;
   std::map<std::string, std::string, std::less<>> prefixes_;
   std::map<std::string, Open, std::less<>> open_;
-  bool streams_parts_;   ///< One instance alone, into a file or pipe.
-  bool in_line_ = false; ///< Of which a line's end is still to come.
+  bool streams_parts_;   ///< A single instance, into a file or pipe.
+  bool in_line_ = false; ///< A line has begun whose end is still to come.
   std::string live_;     ///< Whose unfinished line is on the screen; empty: nobody's.
 };
 

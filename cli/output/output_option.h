@@ -13,7 +13,7 @@ namespace dtrain {
 /// -o with those of wide, json, yaml and name that the command knows.
 Option output_option(std::string& output, std::vector<std::string> formats);
 
-/// Set where `output` asks for data and not for people's text.
+/// Set if `output` asks for data rather than text for people.
 std::optional<DataFormat> data_format(const std::string& output);
 
 } // namespace dtrain

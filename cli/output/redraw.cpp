@@ -13,7 +13,7 @@ void Redraw::draw(std::string_view picture) {
   if (lines_ > 0) {
     out_.write(fmt::format("\x1b[{}A\x1b[J", lines_));
   }
-  // The last line of the screen is the cursor's, the one above it says what is not shown.
+  // The last line of the screen holds the cursor; the line above it says what is not shown.
   const std::ptrdiff_t all = std::count(picture.begin(), picture.end(), '\n');
   const std::ptrdiff_t room = std::max(out_.terminal().height - 1, 2);
   lines_ = std::min(all, room);

@@ -11,7 +11,7 @@
 namespace dtrain {
 namespace {
 
-constexpr auto k_at_once = std::chrono::milliseconds(150); ///< What is done sooner has no bar.
+constexpr auto k_at_once = std::chrono::milliseconds(150); ///< Steps shorter than this have no bar.
 constexpr std::size_t k_name_width = 8;
 constexpr std::string_view k_clear_line = "\r\x1b[K";
 constexpr std::size_t k_least_bar = 5;
@@ -119,7 +119,7 @@ void Steps::draw(const SubmitProgress& progress) {
     return;
   }
   if (!on_terminal_) {
-    drawn_ = true; // It takes long: who waited wants to know what for.
+    drawn_ = true; // It took long: a user who waited wants to know what for.
     return;
   }
   const auto width = static_cast<std::size_t>(err_.terminal().width);

@@ -1,6 +1,6 @@
-// The steps of a submission as they are done, on stderr: a list with ticks on a terminal, with a
-// bar where one takes long; elsewhere a plain line for what was brought or took long, and nothing
-// for the rest.
+// The steps of a submission on stderr, as they are done: on a terminal a list with ticks, and with
+// a bar for a long step; elsewhere a plain line for what was uploaded or took long, and nothing for
+// the rest.
 #pragma once
 
 #include "backends/plan.h"

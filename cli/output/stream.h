@@ -1,4 +1,4 @@
-// Where a command writes: standard output or standard error, and what a terminal there can show.
+// Standard output or standard error of a command, and what a terminal there can show.
 #pragma once
 
 #include <string>
@@ -34,7 +34,7 @@ class Stream {
   /// Throws Error where the text cannot be written, BrokenPipe where nobody reads it.
   void flush();
 
-  /// What a stream in memory was given.
+  /// The text written to a stream in memory.
   const std::string& text() const { return buffer_; }
 
  private:

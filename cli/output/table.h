@@ -27,7 +27,7 @@ class Table {
   void print(Stream& out, std::string_view indent = "", bool underlined = false) const;
 
  private:
-  std::vector<std::size_t> widths() const; ///< Of each column.
+  std::vector<std::size_t> widths() const; ///< Width of each column.
 
   std::vector<std::string> headers_;
   std::vector<std::vector<Cell>> rows_;

@@ -38,13 +38,13 @@ Bucket bucket_at(const std::string& flag, const Values& location) {
       bucket.*member = said;
     }
   }
-  return parse_bucket(flag, bucket.text()); // Which checks what was said apart.
+  return parse_bucket(flag, bucket.text()); // The parser checks it.
 }
 
 namespace {
 
-/// What a source that is no name says: nas://SERVER/PATH, nfs:// likewise, oss://BUCKET/PREFIX,
-/// s3:// likewise, csi://DRIVER?ATTRIBUTES. Empty for a name.
+/// The kind of a source that is not a name: nas://SERVER/PATH, nfs://SERVER/PATH,
+/// oss://BUCKET/PREFIX, s3://BUCKET/PREFIX, csi://DRIVER?ATTRIBUTES. Empty for a name.
 Values location_of(const std::string& source) {
   const std::size_t scheme_end = source.find("://");
   if (scheme_end == std::string::npos) {

@@ -147,7 +147,7 @@ std::string system_error(std::string_view doing, const fs::path& file) {
   return fmt::format("cannot {} {}: {}", doing, printable(file.string()), std::strerror(errno));
 }
 
-/// All of `text` in a new file that survives a crash right after. Throws Error.
+/// Writes `text` to a new file that survives a crash right after. Throws Error.
 void write_whole(const fs::path& file, std::string_view text) {
   constexpr mode_t k_private = 0600;
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, k_private);

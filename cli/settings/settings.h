@@ -31,11 +31,11 @@ namespace dtrain {
 /// Keys and their values.
 using Values = std::map<std::string, std::string, std::less<>>;
 
-/// By name.
+/// Keyed by name.
 using Locations = std::map<std::string, Values, std::less<>>;
 
 struct Profile {
-  Values values;  ///< With profile_keys(); hosts are joined by commas.
+  Values values;  ///< Keyed as in profile_keys(); hosts are joined by commas.
   Locations data; ///< Found before what all profiles have.
   bool operator==(const Profile&) const = default;
 };
@@ -46,7 +46,7 @@ struct Settings {
   Locations data; ///< Named data, with data_keys() …
   Locations code; ///< … and code, with code_keys().
 
-  /// Those that a command with --profile=NAME sees; empty: the current profile.
+  /// The settings for --profile=NAME; empty: the current profile.
   Locations data_of(std::string_view profile) const;
 
   /// Throws UsageError that names the known profiles.
@@ -56,7 +56,7 @@ struct Settings {
 /// The keys that a profile may have.
 const std::vector<std::string>& profile_keys();
 
-/// Those of named data and code.
+/// Locations of named data and code.
 const std::vector<std::string>& data_keys();
 const std::vector<std::string>& code_keys();
 

@@ -18,7 +18,7 @@ struct Idle {
   const char* flag;
   bool takes_value;
   const char* notice;
-  const char* key = nullptr; ///< Of job files, where it was a field of 0.1's.
+  const char* key = nullptr; ///< In job files, where it was a field in 0.1.
 };
 
 const std::vector<Idle>& global_flags() {
@@ -66,11 +66,12 @@ Option idle_option(const Idle& idle, ArenaFlags& flags) {
           .notice = idle.notice};
 }
 
-/// What its policies of affinity set.
+/// What Arena's affinity policies set.
 constexpr Member<std::vector<std::string>> k_topology_spread = {.key = "topologySpread"};
 constexpr Member<bool> k_binpack = {.key = "binpack"};
 
-constexpr int k_arena_restarts = 6; ///< Of a job that is restarted and does not say how often.
+/// Restarts of a job that is restarted but does not say how often.
+constexpr int k_arena_restarts = 6;
 
 Option policy_option(const char* flag, std::string& target, const char* help,
                      std::vector<std::string> choices) {
@@ -93,7 +94,7 @@ std::string variable(const std::vector<std::string>& env, std::string_view key) 
   return value;
 }
 
-/// "Backends: a, b."; empty for a flag that is no field of a job.
+/// "Backends: a, b."; empty for a flag that is not a field of a job.
 std::string backends_line(const Option& option, const FieldBackends& backends) {
   for (const JobField& field : job_fields()) {
     if (field.flags == option.flags) {

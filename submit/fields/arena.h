@@ -1,6 +1,6 @@
-// Arena's flags that submit has none of its own for: turned into what we have for them, or taken
-// with one line that says why nothing is to do. The rest of Arena's flags are fields of
-// job_fields.h.
+// Arena's flags without an equal among ours: each becomes the field that does its work, or is
+// accepted with one line that says why there is nothing to do. The rest of Arena's flags are fields
+// in job_fields.h.
 #pragma once
 
 #include "submit/job_spec.h"
@@ -13,7 +13,7 @@
 
 namespace dtrain {
 
-/// What a line of Arena's said that is no field of a job.
+/// What a line of Arena's gave that is not a field of a job.
 struct ArenaFlags {
   std::string job_restart_policy;
   std::string worker_restart_policy;
@@ -21,14 +21,14 @@ struct ArenaFlags {
   std::string worker_affinity_constraint;
   std::string ps_affinity_policy;
   std::string ps_affinity_constraint;
-  std::string ignored; ///< What flags that have nothing to do were given.
+  std::string ignored; ///< Values of flags that do nothing here.
   bool ignored_switch = false;
 };
 
 /// Options for `dtrain submit`, hidden from its help.
 std::vector<Option> arena_options(ArenaFlags& flags);
 
-/// Those that all of Arena's commands have, which change nothing here.
+/// Flags that all of Arena's commands have, and that change nothing here.
 std::vector<Option> arena_global_options(ArenaFlags& flags);
 
 /// Whether a job file may have this key though nothing is done with it: of a flag that has become

@@ -13,10 +13,10 @@ std::span<const JobField> role_fields();
 /// When a job starts and ends, and who may be told so.
 std::span<const JobField> life_cycle_fields();
 
-/// What the ranks find where they start: code, files, secrets; and TensorBoard beside them.
+/// What ranks find at their start: code, files, secrets; and TensorBoard beside them.
 std::span<const JobField> code_fields();
 
-/// Where in a cluster its containers run, and with what.
+/// Where in a cluster the containers run, and with which resources.
 std::span<const JobField> placement_fields();
 
 } // namespace dtrain

@@ -29,8 +29,8 @@ namespace dtrain {
 template <class Value>
 struct Member {
   Value JobSpec::*of_job = nullptr;
-  std::string_view key = "";       ///< Of what an engine brings.
-  const Value* standard = nullptr; ///< Where nobody says it; null: Value().
+  std::string_view key = "";       ///< Type of an engine's own field.
+  const Value* standard = nullptr; ///< The value if nobody gives one; null: Value().
 
   Value& operator()(JobSpec& job) const {
     return of_job != nullptr ? job.*of_job : job.of_engines.at(key, usual());
@@ -59,7 +59,7 @@ constexpr JobMember member(Value JobSpec::*of_job) {
   return Member<Value>{of_job};
 }
 
-/// What a text must be, besides one of the choices.
+/// What a text must be, if there is no list of choices.
 enum class Form {
   any,
   quantity, ///< 4, 500m, 16Gi
@@ -70,30 +70,29 @@ enum class Form {
 using FewWords = std::array<std::string_view, 3>;
 
 struct JobField {
-  std::string_view key;   ///< In a job file: "maxRestarts".
+  std::string_view key;   ///< Its name in a job file: "maxRestarts".
   std::string_view flags; ///< "--max-restarts"; "": the field has no flag (the command, after --).
   JobMember member;
   std::string_view metavar;
   std::string_view help;
-  std::string_view group = ""; ///< Of an engine's, engine_fields() says it.
+  std::string_view group = ""; ///< For an engine's own field, engine_fields() says it.
   std::int64_t minimum = INT64_MIN;
   std::int64_t maximum = INT64_MAX;
   bool duration = false;
   Complete complete = Complete::nothing;
   std::string_view env = "";
   FewWords choices = {};
-  FewWords aliases = {}; ///< What other programs call the flag.
+  FewWords aliases = {}; ///< Other programs' names for the flag.
   Form form = Form::any;
 
   /// "--label" of "-l,--label"; of a field without a flag its key.
   std::string_view long_flag() const;
 };
 
-/// In the order in which help and job files show them; the engines' last.
+/// In the order of help and job files; the engines' own fields come last.
 const std::vector<JobField>& job_fields();
 
-/// Those that engines bring, one of each key. Which engines there are is for backends/ to say
-/// (backends/engine.cpp).
+/// The engines' own fields, one for each key. backends/engine.cpp knows which engines there are.
 const std::vector<JobField>& engine_fields();
 
 /// True where `job` has the field as a JobSpec that nobody touched has it.
@@ -102,7 +101,7 @@ bool is_default(const JobSpec& job, const JobField& field);
 /// True where a job file has the field: the few of the first groups always, others where set.
 bool is_in_job_file(const JobSpec& job, const JobField& field);
 
-/// What is said of a field behind its help, by its key: what engines make of it.
+/// Text that follows a field's help, by key: what engines make of the field.
 using FieldNotes = std::map<std::string, std::string, std::less<>>;
 
 /// The flags of `dtrain submit` that set `job`. `backends` are the choices of --backend, the

@@ -37,7 +37,7 @@ class Offer {
     }
   }
 
-  /// Values of an option; each stands behind `prefix` ("--output=").
+  /// Values of an option, each after `prefix` ("--output=").
   void add_values(const Option& option, const std::string& prefix, const Strings& args) {
     for (const std::string& choice : option.choices) {
       add(prefix + choice, "");
@@ -128,7 +128,7 @@ void offer_commands(const std::vector<CommandTable>& commands, const Strings& wo
   }
 }
 
-/// What the arguments before the typed word have used up.
+/// Options and positionals used by the words before the typed one.
 struct Used {
   const Option* awaiting = nullptr; ///< The flag whose value comes next.
   std::vector<const Option*> flags;

@@ -1,6 +1,6 @@
 // Tab completion. The shells' scripts (completions/) are thin: they call `dtrain __complete SHELL
-// WORD…` and hand on what it prints. What there is to offer is decided here, from the same option
-// tables that give the parser and --help.
+// WORD…` and pass on its output. The candidates come from the same option tables as the parser and
+// --help.
 #pragma once
 
 #include "submit/options/option_table.h"
@@ -30,9 +30,9 @@ struct Completions {
 using NameSource = std::function<std::vector<Candidate>(const Option& option,
                                                         const std::vector<std::string>& args)>;
 
-/// What may stand in place of the last of `words` (those after the program's name; the last is
-/// being typed, perhaps empty).
-/// `groups`: the first words of commands of two, and what they are about.
+/// Candidates for the last of `words` (the words after the program's name; the last one is being
+/// typed and may be empty). `groups`: the first words of two-word commands, with their
+/// descriptions.
 Completions complete(const std::vector<CommandTable>& commands,
                      const std::vector<std::string>& words, const NameSource& names,
                      const std::vector<Candidate>& groups = {});

@@ -14,7 +14,7 @@ struct Unit {
   std::int64_t milliseconds;
 };
 
-// From long to short, so that formatting takes the longest that divides.
+// From the longest to the shortest, so that formatting takes the longest unit that divides.
 constexpr std::array<Unit, 5> k_units = {
     {{"d", 86'400'000}, {"h", 3'600'000}, {"m", 60'000}, {"s", 1000}, {"ms", 1}}};
 constexpr double k_longest_ms = 10.0 * 366 * 86'400'000;

@@ -8,8 +8,8 @@
 
 namespace dtrain {
 
-/// "500ms", "10s", "5m", "1h", "2d", or a bare number of seconds; fractions are fine.
-/// std::nullopt for anything else, and for what is negative or past 10 years.
+/// Parses "500ms", "10s", "5m", "1h", "2d", or a bare number of seconds, fractions included.
+/// Returns std::nullopt for anything else, and for negative values or more than 10 years.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 /// The shortest of the above that is exact: "1500ms", "10s", "5m".

@@ -6,13 +6,13 @@
 
 namespace dtrain {
 
-/// One struct a variable: what is read by another name is read by nobody. dtrain-environment(7) is
-/// made from the tables below.
+/// One struct for each variable; no variable is read by any other name. dtrain-environment(7) is
+/// generated from the tables below.
 struct EnvironmentVariable {
   const char* name;
   const char* help; ///< Sentences, without the last full stop.
 
-  /// Null where it is unset or empty.
+  /// Null if it is unset or empty.
   const char* value() const;
 };
 
@@ -54,7 +54,7 @@ inline constexpr EnvironmentVariable k_data_url = {
 
 } // namespace environment
 
-/// What dtrain reads whatever the backend; and what the bundled trainer does.
+/// Variables that dtrain reads with every backend, and those of the bundled trainer.
 const std::vector<EnvironmentVariable>& variables_of_dtrain();
 const std::vector<EnvironmentVariable>& variables_of_trainer();
 

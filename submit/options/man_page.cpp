@@ -21,7 +21,7 @@ std::string upper(std::string_view text) {
   return out;
 }
 
-/// `text` as the argument of a macro: quoted, so that no word of it is taken for a macro.
+/// Quotes `text` as the argument of a macro, so that no word in it is read as a macro.
 std::string argument(std::string_view text) {
   std::string out = "\"";
   for (const char c : man_text(text)) {

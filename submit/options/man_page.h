@@ -26,8 +26,8 @@ std::string man_page(const ManContext& context, const CommandTable& command);
 /// The section on job files that dtrain-submit(1) has besides.
 std::string man_job_file();
 
-/// Lists of dtrain-environment(7): variables, each with what it is for; and those that give options
-/// of the commands their defaults, by name.
+/// Lists in dtrain-environment(7): variables with their meaning, and variables that set defaults of
+/// the commands' options, by name.
 std::string man_variables(const std::vector<EnvironmentVariable>& variables);
 std::string man_variables_of_options(const std::vector<CommandTable>& commands);
 

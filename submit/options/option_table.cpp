@@ -22,7 +22,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-/// Where a value came from, as a message names it: "--workers=0", "DTRAIN_WORKERS=0".
+/// The source of a value, as a message names it: "--workers=0", "DTRAIN_WORKERS=0".
 struct Given {
   std::string where;
   std::string value;
@@ -158,9 +158,9 @@ std::string unmark(std::string value) {
   return value;
 }
 
-/// What the command line holds, still as text.
+/// The words of the command line by option, still as text.
 struct RawArguments {
-  std::vector<Strings> values; ///< By option of the table.
+  std::vector<Strings> values; ///< Indexed as the options of the table.
   Strings others;              ///< Positionals, and flags that nobody knows.
   bool help = false;
 };
@@ -179,8 +179,8 @@ std::string in_lower_case(std::string_view flag) {
   return out;
 }
 
-/// The flag as the table has it: "--dry-run" as "--dry-run=client", "--workerImage=x" as
-/// "--worker-image=x" where the table has no flag of that spelling.
+/// Normalises a flag: "--dry-run" to "--dry-run=client", and "--workerImage=x" to
+/// "--worker-image=x" if the table has no flag of the given spelling.
 std::string as_known(const CommandTable& command, const std::string& arg) {
   if (!arg.starts_with("--")) {
     return arg;
@@ -198,8 +198,8 @@ std::string as_known(const CommandTable& command, const std::string& arg) {
   return (respelled ? known : flag) + implied;
 }
 
-/// True where it is so of one of the option's flags and aliases. A table has more than a hundred
-/// options, each of which is asked for each word.
+/// True if the predicate holds for one of the option's flags and aliases. It runs for each word and
+/// each of more than a hundred options.
 template <typename Test>
 bool any_name(const Option& option, const Test& is_so) {
   for (std::string_view rest = option.flags; !rest.empty();) {
@@ -277,7 +277,7 @@ RawArguments split_arguments(const CommandTable& command, const Strings& args) {
 
 bool is_flag(const std::string& arg) { return arg.starts_with('-') && arg != "-"; }
 
-/// What other programs call a flag of ours, where the command has it; else empty.
+/// What other programs call one of our flags that the command has; else empty.
 std::string other_word_for(const CommandTable& command, const std::string& flag) {
   static const std::map<std::string_view, const char*> k_words = {
       {"-N", "--workers"},

@@ -12,7 +12,7 @@
 
 namespace dtrain {
 
-/// What Tab offers for an option's or positional's value.
+/// What Tab offers as an option's or positional's value.
 enum class Complete {
   nothing,
   choices,
@@ -22,17 +22,17 @@ enum class Complete {
   instance,
   template_name,
   profile,
-  engine, ///< What the option's engine says.
+  engine, ///< Values that the option's engine knows.
   command_name,
   job_type,
   job_status,
   data_name,
-  data_mount, ///< A name of data and the colon behind it.
+  data_mount, ///< A data name followed by a colon.
   code_name,
-  setting_value ///< Of the setting named before it.
+  setting_value ///< Values of the setting named before it.
 };
 
-/// Where a parsed value goes. A bool is a switch; a vector collects repeated uses.
+/// The target of a parsed value. A bool is a switch; a vector collects repeated uses.
 using OptionTarget = std::variant<bool*, int*, std::int64_t*, double*, std::string*,
                                   std::optional<std::string>*, std::vector<std::string>*>;
 
@@ -40,7 +40,7 @@ struct Option {
   std::string flags; ///< "-n,--namespace", or a positional's "NAME".
   OptionTarget target;
   std::string metavar = {};      ///< "NAME"; empty for a switch.
-  std::string help;              ///< One sentence, no full stop; the default in the text.
+  std::string help;              ///< One sentence without a full stop, including the default.
   std::string group = "Options"; ///< Heading in --help and the man page.
   Complete complete = Complete::nothing;
   std::vector<std::string> choices = {}; ///< Allowed values; anything else is a usage error.
@@ -55,10 +55,10 @@ struct Option {
   bool hidden = false;                   ///< Accepted, but neither shown nor offered.
   std::string_view field = {};           ///< Key of the job's field that it sets; empty: none.
   std::string notice = {};               ///< Accepted, and said to do nothing, with this reason.
-  /// Checks a value and gives what is kept of it; throws UsageError. May be null.
+  /// Validates a value and returns what to store; throws UsageError. May be null.
   std::string (*read)(std::string_view flag, const std::string& value) = nullptr;
-  /// A positional's: true for a word that only says what the next one is, as "job" of "job mnist",
-  /// which is read as "job/mnist". May be null.
+  /// Of a positional: returns true for a word that only names the kind of the next, such as "job"
+  /// in "job mnist", which is read as "job/mnist". May be null.
   bool (*joins_next)(std::string_view word) = nullptr;
 
   bool is_shown() const { return notice.empty() && !hidden; }
@@ -69,24 +69,24 @@ struct Option {
 
   /// "--namespace" of "-n,--namespace"; a positional's "NAME".
   std::string long_flag() const;
-  /// Each of `flags`: {"-n", "--namespace"}.
+  /// Splits `flags`: {"-n", "--namespace"}.
   std::vector<std::string> flag_list() const;
 };
 
-/// A command: its words, its options and what it is for.
+/// A command: its words, its options and its purpose.
 struct CommandTable {
   std::string name;                       ///< "submit", "template show"
   std::string summary = {};               ///< One line, for the list of commands.
   std::string description = {};           ///< Paragraphs, for --help and the man page.
   std::vector<std::string> examples = {}; ///< "# comment" and command lines.
   std::vector<Option> options = {};
-  /// What --help shows of many options; the rest by group. Empty: all.
+  /// The options that --help shows if there are many; the others are shown by group. Empty: all.
   std::vector<std::string> common = {};
   bool takes_command = false; ///< `-- CMD…` is kept, byte-exact, in `rest`.
   std::vector<std::string>* rest = nullptr;
   std::vector<std::string>* notices = nullptr; ///< Gets those of the flags given. May be null.
-  /// Told the words that are no flags of the table's, unknown flags among them, before those are
-  /// refused: a command that knows better what was meant throws UsageError. May be null.
+  /// Called with the words that are not flags of the table, before unknown flags are refused: a
+  /// command that knows better what was meant throws UsageError. May be null.
   void (*check_words)(const std::vector<std::string>& words) = nullptr;
 
   /// The option that the flag, "--retry", is one of or an alias of; nullptr: none. A flag in camel
@@ -105,22 +105,23 @@ class Arguments {
   /// Throws UsageError with a spelling suggestion for an unknown flag. `command` outlives it.
   Arguments(const CommandTable& command, const std::vector<std::string>& args);
 
-  /// There is nothing to apply then.
+  /// Then there is nothing to apply.
   bool ask_for_help() const { return help_; }
 
-  /// Into the table's targets; what was not given keeps its value. Of a repeated flag the last
-  /// counts, but a vector's values are appended. Everything after the first `--` goes to `rest`.
-  /// Throws UsageError for a wrong value, and nothing is set.
+  /// Writes to the table's targets; options not given keep their values. The last use of a repeated
+  /// flag counts, but vectors are appended to. Everything after the first `--` goes to `rest`.
+  /// Throws UsageError for a wrong value, and then sets nothing.
   void apply(ParsePass pass) const;
 
  private:
   const CommandTable& command_;
   bool help_ = false;
-  std::vector<std::vector<std::string>> values_; ///< By option of the table.
-  std::optional<std::vector<std::string>> rest_; ///< Behind `--`, of a command that takes it.
+  std::vector<std::vector<std::string>> values_; ///< Indexed as the options of the table.
+  /// Words after `--`, for a command that takes them.
+  std::optional<std::vector<std::string>> rest_;
 };
 
-/// All of `args` at once. Returns false where --help was asked for and nothing was set.
+/// Parses and applies `args`. Returns false, setting nothing, if --help was asked for.
 bool parse_options(const CommandTable& command, const std::vector<std::string>& args,
                    ParsePass pass = ParsePass::all);
 

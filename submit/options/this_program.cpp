@@ -18,8 +18,8 @@ std::filesystem::path this_program() {
   if (!folder.string().ends_with("/lib/dtrain") || !std::filesystem::exists(loader, error)) {
     return program;
   }
-  // The launcher gave its own path as argv[0], also to the loader, which then is what the kernel
-  // knows.
+  // The launcher passed its own path as argv[0], also to the loader, which is the executable that
+  // the kernel sees.
   return folder.parent_path().parent_path() / "bin" / program_invocation_short_name;
 }
 

@@ -1,7 +1,7 @@
-// Partials: `{{>FILE}}` on a line of its own stands for the template FILE of the same folder
-// (`{{>batch/ranks.sh}}`: of another), each
-// line of which is indented as the tag is. They are put in before anything else is done, so that
-// all rules hold for the whole; messages name the file and line that a line comes from.
+// Partials: `{{>FILE}}` on a line of its own is replaced by the template FILE of the same folder
+// (`{{>batch/ranks.sh}}`: of another folder), each line indented as the tag is. This happens before
+// anything else, so that all rules apply to the whole; messages name the file and line where a line
+// comes from.
 #pragma once
 
 #include "submit/template/template_scan.h"

@@ -26,7 +26,7 @@ bool is_plain_sh(std::string_view text) {
   return mark != std::string_view::npos && mark < text.find('=');
 }
 
-/// What is neither printed raw by every YAML emitter nor kept raw by every parser: controls,
+/// Characters that some YAML emitter does not print raw, or some parser does not keep: controls,
 /// DEL and C1, the line separators that YAML 1.1 folds, byte order marks and non-characters.
 bool needs_yaml_escape(char32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x2028 || code == 0x2029 ||

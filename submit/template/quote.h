@@ -1,4 +1,4 @@
-// One quoting routine for each kind of text that dtrain writes. Arguments are vectors until the
+// One quoting routine for each kind of text that dtrain writes. Arguments stay vectors until the
 // last step; this is the last step.
 #pragma once
 
@@ -19,9 +19,9 @@ std::string quote_sh(std::string_view text);
 /// `!!binary "…"` where the bytes are not UTF-8.
 std::string quote_yaml(std::string_view text);
 
-/// The same as a block literal, to stand behind "key:" or "-" at the end of a line, its lines
-/// indented by `indent`: what is written in lines is read in lines. None for text of one line, and
-/// where a parser might read it otherwise (line breaks or blanks at its ends, controls).
+/// The same as a block literal, to follow "key:" or "-" at the end of a line, with lines indented
+/// by `indent`, so that text of several lines stays readable. None for text of one line, and for
+/// text that a parser might read differently (line breaks or blanks at its ends, controls).
 std::optional<std::string> literal_yaml(std::string_view text, std::size_t indent);
 
 /// A JSON string. Throws UsageError where the bytes are not UTF-8.

@@ -27,13 +27,13 @@ struct Value {
   std::string text;
 };
 
-constexpr char k_text = 't'; ///< In front of a value in kainjow's data …
+constexpr char k_text = 't'; ///< Prefix of a value in kainjow's data …
 constexpr char k_bare = 'b'; ///< … to say which it is.
 
-/// A template as kainjow is given it. A tag's name is its index in the scan, so that an error can
-/// say where, and a section's end has its beginning's. What is between tags is a tag too, of its
-/// index in `literals` behind this letter: kainjow takes text apart by words, which costs it more
-/// time than all else.
+/// A template in kainjow's form. The name of a tag is its index in the scan, so that an error can
+/// name the place; the end of a section has the index of its beginning. Text between tags becomes a
+/// tag, too: this letter and its index in `literals`, as kainjow splits text into words, which
+/// would take most of the time.
 struct Indexed {
   static constexpr char k_literal = 'x';
   std::string text;
@@ -73,7 +73,7 @@ mustache::data to_data(const nlohmann::json& json) {
   }
 }
 
-/// What is written in the place of a value.
+/// What is written in place of a value.
 using Write = std::function<std::string(Value)>;
 
 /// Looks names up for kainjow, which itself takes an unknown one for an empty value.
@@ -209,7 +209,7 @@ struct Marked {
   YamlMarks marks;
   std::vector<Value> values = {};
   std::string text = {};
-  std::vector<std::size_t> indents = {}; ///< Of literals (yaml_places.h).
+  std::vector<std::size_t> indents = {}; ///< Marks of literals (yaml_places.h).
 };
 
 Marked mark(Filler& filler, const TemplateSource& source, YamlMarks::Form form,

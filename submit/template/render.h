@@ -16,14 +16,14 @@ namespace dtrain {
 /// Whose a template is: of ours it is known that its tags stand where values can.
 enum class TemplateOwner { user, dtrain };
 
-/// Fills in the template of that name, the ending of which says its kind: one of template_kinds()
-/// or of `more`. Values in `data` are strings (escaped), numbers and booleans (written bare),
-/// arrays and objects (sections). A string that is not UTF-8 is fine in YAML and sh.
-/// Throws UsageError naming template, line and tag.
+/// Fills in the template of that name, whose ending gives its kind: one of template_kinds() or of
+/// `more`. Values in `data` are strings (escaped), numbers and booleans (written bare), arrays and
+/// objects (sections). A string that is not UTF-8 is fine in YAML and sh. Throws UsageError naming
+/// template, line and tag.
 std::string render_template(std::string_view name, std::string_view text,
                             const nlohmann::json& data, const std::vector<TemplateKind>& more = {});
 
-/// The same of a template whose partials were put in (partials.h).
+/// The same for a template whose partials have been expanded (partials.h).
 std::string render_template(const TemplateSource& source, const nlohmann::json& data,
                             const std::vector<TemplateKind>& more, TemplateOwner owner);
 
@@ -35,7 +35,7 @@ struct BuiltinTemplate {
 /// All templates built into the binary, by name.
 const std::vector<BuiltinTemplate>& builtin_templates();
 
-/// One of them. Throws NotFound, naming those that exist.
+/// One of them. Throws NotFound naming those that exist.
 const BuiltinTemplate& builtin_template(std::string_view name);
 
 } // namespace dtrain

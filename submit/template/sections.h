@@ -1,4 +1,4 @@
-// Pieces of what the templates of several engines are filled with.
+// Pieces of template data that several engines use.
 #pragma once
 
 #include "submit/job_spec.h"
@@ -7,7 +7,7 @@
 
 namespace dtrain {
 
-/// Once `content`, or not at all: a section of a template.
+/// `content` once, or nothing: a section of a template.
 nlohmann::json section(bool shown, const nlohmann::json& content);
 
 /// `name` and `value` of each variable of --env.

@@ -123,7 +123,7 @@ std::vector<TemplateTag> scan_template(const TemplateSource& source) {
 
 namespace {
 
-/// Where the text stands at some offset. What a section must leave as it found it.
+/// The lexical state at some offset, which a section must leave as it found it.
 struct Place {
   char quote = '\0'; ///< ' or " or `, while inside.
   int brackets = 0;  ///< $(( ))
@@ -138,7 +138,7 @@ class Walker {
       : text_(source.text), source_(source), tags_(tags) {}
   virtual ~Walker() = default;
 
-  /// To the last tag: what comes behind it decides nothing.
+  /// Up to the last tag: the text after it decides nothing.
   void walk() {
     std::vector<Place> at_open(tags_.size());
     auto tag = tags_.begin();
@@ -238,9 +238,9 @@ class ShWalker : public Walker {
       return k_either;
     }
     int before = before_word(tag.begin, deepest - 1);
-    if (tag.kind == TemplateTag::Kind::close) { // Or the section is not entered.
+    if (tag.kind == TemplateTag::Kind::close) { // The section may not be entered.
       before |= before_word(tags_[tag.open].begin, deepest - 1);
-    } else if (tag.kind == TemplateTag::Kind::section) { // Or this is not its first round.
+    } else if (tag.kind == TemplateTag::Kind::section) { // This may not be its first round.
       for (const TemplateTag& other : tags_) {
         if (other.kind == TemplateTag::Kind::close && other.open == index) {
           before |= before_word(other.begin, deepest - 1);

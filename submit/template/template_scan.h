@@ -17,7 +17,7 @@ struct TemplateTag {
   std::size_t end = 0;   ///< Offset after "}}".
   std::size_t line = 0;  ///< Counted from 1.
   std::size_t open = 0;  ///< A close's section: index among the tags.
-  int place = 0;         ///< What the kind's check makes of where it stands, for its quote.
+  int place = 0;         ///< How the kind's check classifies its place, for quoting.
 
   /// "{{#name}}"
   std::string text() const;
@@ -25,7 +25,7 @@ struct TemplateTag {
 
 /// A template's text, and which file's line each of its lines is, where partials were put in.
 struct TemplateSource {
-  std::string name; ///< Of the file; its ending says the kind.
+  std::string name; ///< Name of the file; its ending gives the kind.
   std::string text;
   std::vector<std::pair<std::string, std::size_t>> lines = {}; ///< Empty: those of `name`.
 
@@ -33,14 +33,14 @@ struct TemplateSource {
   std::string where(std::size_t line) const;
 };
 
-/// All tags in order. Throws UsageError naming file, line and tag where one is not closed or
-/// not nested well, and for what is refused: {{{x}}}, {{&x}} and {{=x=}}, and a {{>x}} that was not
-/// put in (partials.h).
+/// All tags in order. Throws UsageError naming file, line and tag if one is not closed or not well
+/// nested, and for tags that are refused: {{{x}}}, {{&x}} and {{=x=}}, and a {{>x}} that was not
+/// expanded (partials.h).
 std::vector<TemplateTag> scan_template(const TemplateSource& source);
 
-/// Throws UsageError where a variable stands inside quotes, a here-document or a comment, so that
-/// its value could end what is around it; and where a section opens a quote or bracket that it does
-/// not close.
+/// Throws UsageError if a variable stands inside quotes, a here-document or a comment, so that its
+/// value could end what is around it; and if a section opens a quote or bracket that it does not
+/// close.
 void check_sh_tags(const TemplateSource& source, std::vector<TemplateTag>& tags);
 void check_json_tags(const TemplateSource& source, std::vector<TemplateTag>& tags);
 

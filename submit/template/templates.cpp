@@ -56,7 +56,7 @@ json value_of(const std::string& text) {
 
 std::string scalar(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : ""; }
 
-/// What `built_in` says of whose the job is, `own` must say too.
+/// A line of `built_in` that says whose the job is must be in `own`, too.
 void require_identity(const TemplateRules& rules, const std::string& file,
                       const YAML::Node& built_in, const YAML::Node& own, const std::string& path) {
   for (const auto& entry : built_in) {
@@ -95,8 +95,8 @@ void add_names(const json& data, std::vector<std::string>& names) {
   }
 }
 
-/// Of a section that this job does not enter, no tag is looked up: there a name must at least be
-/// one that some job has, which are those of the built-in template.
+/// In a section that this job does not enter, no tag is looked up: a name there must at least be
+/// one that some job has, that is, one of the built-in template.
 void require_known_names(const TemplateSource& own, const TemplateSource& built_in,
                          const json& data) {
   std::vector<std::string> known = {"."};

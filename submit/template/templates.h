@@ -14,12 +14,12 @@
 namespace dtrain {
 
 struct UserTemplate {
-  std::string path; ///< Where it was read, for messages.
+  std::string path; ///< Path of the file, for messages.
   std::string text;
 };
 
 struct Templates {
-  std::map<std::string, UserTemplate, std::less<>> own; ///< By name: "ENGINE/job.yaml".
+  std::map<std::string, UserTemplate, std::less<>> own; ///< Keyed by name: "ENGINE/job.yaml".
   std::vector<std::string> values;                      ///< KEY=VALUE of --set.
 };
 
@@ -28,26 +28,26 @@ struct Templates {
 /// UsageError naming the flag where a KEY is no variable's name.
 nlohmann::json template_values(const std::vector<std::string>& texts);
 
-/// What an engine says of its templates, in its own folder.
+/// What an engine declares about its templates, in its own folder.
 struct TemplateRules {
   /// True for what tells the job from others in a document, which a user's template must keep: the
   /// scalar of `key` in the map at `path` ("metadata.labels"; empty: the document's own).
   bool (*is_identity)(std::string_view path, std::string_view key) = nullptr;
   std::string_view list = ""; ///< The list at that path is to stay as long as it is, likewise.
-  std::vector<TemplateKind> kinds = {}; ///< Besides template_kinds().
+  std::vector<TemplateKind> kinds = {}; ///< Kinds beside template_kinds().
 };
 
-/// Fills the template of that name in with `data` and the values. Throws UsageError
-/// - as render_template does, with the file that the template came from,
-/// - for a value that has the name of one of the data's,
-/// - where a user's template lost what the rules want kept.
+/// Fills in the template of that name with `data` and the values. Throws UsageError
+/// - as render_template does, naming the file of the template,
+/// - for a value that has the name of one in the data,
+/// - if a user's template lost what the rules want kept.
 std::string fill_template(const Templates& templates, const std::string& name,
                           const nlohmann::json& data, const TemplateRules& rules);
 
 /// Throws UsageError for a value that none of the user's templates mentions.
 void require_values_used(const Templates& templates);
 
-/// False for the few that are no part of a job's plan: what they are is the same for all jobs.
+/// False for the few that are not part of a job's plan, and are the same for all jobs.
 bool is_fillable(std::string_view name);
 
 } // namespace dtrain

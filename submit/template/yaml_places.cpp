@@ -29,14 +29,14 @@ std::string_view yaml_line(std::string_view text, int number) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-/// What the parser says of the text: where each mark is a scalar, and below which key or dash.
+/// How the parser reads the text: where each mark is a scalar, and under which key or dash.
 class MarkReader : public YAML::EventHandler {
  public:
   struct Scalar {
     bool found = false;
     bool may_be_block = false;
     bool in_list = false;
-    std::size_t key_column = 0; ///< Of its key, where it is not in a list.
+    std::size_t key_column = 0; ///< Place of its key, unless it is in a list.
   };
 
   MarkReader(const YamlMarks& marks, std::size_t count) : scalars(count), marks_(marks) {}
@@ -144,9 +144,9 @@ bool is_in_comment(std::string_view text, std::size_t at) {
   return false;
 }
 
-/// How deep a literal at `at`, which ends before `end`, is indented: it must be the last of its
-/// line, behind its key's colon or its dash, and no comment may stand so deep below it that it
-/// would be taken in.
+/// The indentation of a literal at `at`, which ends before `end`: it must be the last on its line,
+/// after its key's colon or its dash, and no comment below it may be indented so deep that it would
+/// become part of it.
 std::size_t literal_indent(std::string_view text, const MarkReader::Scalar& scalar, std::size_t at,
                            std::size_t end) {
   constexpr std::size_t k_deeper = 2;
@@ -209,7 +209,8 @@ std::vector<std::size_t> yaml_places(const std::string& text, const YamlMarks& m
                                      std::size_t count) {
   MarkReader reader(marks, count);
   try {
-    std::istringstream stream(text + "\n---\n"); // Else it takes a quote without end for one with.
+    // Otherwise it takes a quote without an end for one with an end.
+    std::istringstream stream(text + "\n---\n");
     YAML::Parser parser(stream);
     int documents = 0;
     while (parser.HandleNextDocument(reader)) {

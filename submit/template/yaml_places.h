@@ -14,14 +14,14 @@ namespace dtrain {
 /// The marks of one text, told apart from the text itself.
 class YamlMarks {
  public:
-  /// As values are written: a string, a number or boolean, and bytes that are not UTF-8.
+  /// The forms of a value: a string, a number or boolean, and bytes that are not UTF-8.
   enum class Form { quoted, bare, binary };
 
   YamlMarks(std::string_view text, Form form);
 
-  /// In the place of value `index`.
+  /// The text in place of value `index`.
   std::string written(std::size_t index) const;
-  /// What a parser must read there.
+  /// The value that a parser must read there.
   std::string read(std::size_t index) const;
 
   Form form() const { return form_; }
@@ -36,15 +36,15 @@ class YamlMarks {
   Form form_;
 };
 
-/// What is not as it should be.
+/// The fault that was found.
 struct YamlFault : std::runtime_error {
   YamlFault(std::size_t at, const std::string& message) : std::runtime_error(message), mark(at) {}
   static constexpr std::size_t k_none = static_cast<std::size_t>(-1);
   std::size_t mark; ///< Whose place it is; k_none: the text as such is no YAML.
 };
 
-/// Of each of `count` marks in `text` how deep the lines of a block literal in its place are
-/// indented; 0: none may stand there. Throws YamlFault.
+/// For each of `count` marks in `text`, the indentation of a block literal in its place; 0: a
+/// literal is not possible there. Throws YamlFault.
 std::vector<std::size_t> yaml_places(const std::string& text, const YamlMarks& marks,
                                      std::size_t count);
 

@@ -5,7 +5,7 @@
 
 namespace dtrain {
 
-/// Without the spaces, tabs and line ends around it.
+/// `text` without spaces, tabs and line ends around it.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view k_blanks = " \t\r\n";
   text.remove_prefix(std::min(text.find_first_not_of(k_blanks), text.size()));

@@ -62,8 +62,9 @@ def files_read(source):
 
 
 def without_comments(text):
-    return PIECE.sub(lambda found: b"" if found[0].lstrip().startswith(b"//") and b"NOLINT" not in found[0]
+    code = PIECE.sub(lambda found: b"" if found[0].lstrip().startswith(b"//") and b"NOLINT" not in found[0]
                      else found[0], text)
+    return re.sub(rb"\n\s*\n", b"\n", code)
 
 
 @functools.cache
