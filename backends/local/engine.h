@@ -1,4 +1,4 @@
-// What the local backend says of itself.
+// The local backend's table.
 #pragma once
 
 #include "backends/engine.h"

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int k_no_program = 127;
 
-/// Its mounts differ from ours where the job mounts data.
+/// Whether the instance's mounts differ from ours, as they do when the job mounts data.
 bool has_other_mounts(int folder) {
   struct stat mine {};
   struct stat its {};
@@ -71,7 +71,7 @@ std::string environment_of(int folder) {
     std::fprintf(stderr, "dtrain: the job's folder is gone; running in %s instead\n",
                  std::filesystem::current_path().c_str());
   }
-  signal(SIGXFSZ, SIG_DFL); // As everywhere but in us.
+  signal(SIGXFSZ, SIG_DFL); // As in every other process.
   auto envp = argv_of(env);
   auto argv = argv_of(command);
   environ = envp.data();

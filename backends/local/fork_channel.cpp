@@ -34,7 +34,7 @@ namespace {
 
 constexpr const char* k_loopback = "127.0.0.1";
 constexpr const char* k_local_host = "localhost";
-constexpr int k_no_such_program = 127; ///< As shells have it …
+constexpr int k_no_such_program = 127; ///< Exit codes as in shells …
 constexpr int k_not_runnable = 126;    ///< … for what cannot be run.
 
 /// A RankId is the pid, and above it the number of the start: a pid may come again.
@@ -74,7 +74,7 @@ Fd watch_children() {
   return fd;
 }
 
-/// In the child, on its stderr, with nothing that allocates.
+/// Runs in the child, writes to its stderr, and allocates nothing.
 [[noreturn]] void fail_child(std::string_view what, const char* name, int error) {
   const char* reason = strerrordesc_np(error);
   for (const std::string_view part :
@@ -86,7 +86,7 @@ Fd watch_children() {
   _exit(error == ENOENT ? k_no_such_program : k_not_runnable);
 }
 
-/// What a rank's process is to become.
+/// What a new process needs to become a rank.
 struct Birth {
   const RankCommand& command;
   const std::vector<char*>& argv;
@@ -97,8 +97,8 @@ struct Birth {
   bool shares = false; ///< Our memory and descriptors, until exec.
 };
 
-/// In the child. Where it shares with us, nothing allocates but what makes mounts, and no
-/// descriptor changes before the first call, from which on it has its own.
+/// Runs in the child. While it shares our memory, nothing allocates except what creates mounts, and
+/// no descriptor changes before the first call, after which it has its own.
 int become_rank(void* given) {
   const auto& [command, argv, envp, file_limit, outputs, supervisor, shares] =
       *static_cast<const Birth*>(given);
@@ -107,7 +107,8 @@ int become_rank(void* given) {
   if (close_range(above, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0 && shares) {
     _exit(k_not_runnable);
   }
-  // A session, so that what it starts can be signalled as one; KILL should the supervisor die.
+  // A session of its own, so that all its processes can be signalled at once; SIGKILL if the
+  // supervisor dies.
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != supervisor) {
@@ -131,14 +132,15 @@ int become_rank(void* given) {
   if (chdir(command.working_dir.c_str()) != 0) {
     fail_child("cannot enter", command.working_dir.c_str(), errno);
   }
-  environ = const_cast<char**>(envp.data()); // Its PATH is where the program is looked for.
+  environ = const_cast<char**>(envp.data()); // The program is looked up in the rank's PATH.
   execvp(argv[0], argv.data());
   fail_child("cannot run", argv[0], errno);
 }
 
-/// To copy thousands of descriptors for each of thousands of ranks, and close them again, would be
-/// most of the time that a large gang takes to start; a process whose mounts are its own cannot
-/// share our memory. Old kernels, and containers that allow few calls, cannot do it.
+/// Shares memory and descriptors until exec: copying and closing thousands of descriptors for each
+/// of thousands of ranks would be most of the time that a large gang takes to start. A process with
+/// mounts of its own cannot share our memory; old kernels, and containers that allow few system
+/// calls, do not support it.
 pid_t bear(Birth& birth) {
   static const bool is_allowed = close_range(UINT_MAX, UINT_MAX, CLOSE_RANGE_UNSHARE) == 0;
   birth.shares = is_allowed && birth.command.mounts.empty() && !k_only_fork_is_known;
@@ -155,7 +157,8 @@ pid_t bear(Birth& birth) {
                CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &birth);
 }
 
-/// What stayed in its session, and what left that but kept the instance's name in its environment.
+/// Processes that stayed in its session, and those that left it but kept the instance's name in
+/// their environment.
 std::vector<ProcessId> left_of(pid_t session, const std::string& instance) {
   const auto mark = fmt::format("{}={}", k_instance_variable, instance);
   std::vector<ProcessId> left;
@@ -198,7 +201,7 @@ void ForkChannel::hold_devices(const GangPlan& plan) {
   }
 }
 
-/// The rank's own, of which some may not be those of its plan any more.
+/// The rank's own GPUs, some of which may differ from those in the plan.
 std::optional<std::vector<std::string>> ForkChannel::gpus_of(const GangRank& rank) const {
   auto gpus = own_gpus(rank);
   if (gpus) {
@@ -210,7 +213,7 @@ std::optional<std::vector<std::string>> ForkChannel::gpus_of(const GangRank& ran
   return gpus;
 }
 
-/// What another job has by now is its too.
+/// Devices that another job has taken by now also count as this rank's.
 void ForkChannel::hold(const GangRank& rank) {
   const auto devices = gpus_of(rank).value_or(std::vector<std::string>());
   if (!devices.empty() && !claims_.contains(rank.instance)) {
@@ -219,8 +222,8 @@ void ForkChannel::hold(const GangRank& rank) {
   }
 }
 
-/// Of the ranks' devices, which they hold: one that nobody has takes the place of a faulty one.
-/// Throws EngineError where there is none.
+/// Replaces faulty devices among those that the ranks hold by free ones. Throws EngineError if
+/// there is no free one.
 void ForkChannel::leave_out_faulty(const std::vector<GangRank>& ranks) {
   const auto has_some = [&](const GangRank& rank) { return claims_.contains(rank.instance); };
   if (!checks_gpus_ || std::none_of(ranks.begin(), ranks.end(), has_some)) {
@@ -269,7 +272,7 @@ void ForkChannel::free_devices(RankId ended, const std::string& instance) {
 
 GangPlace ForkChannel::place(const GangPlan& plan) {
   checks_gpus_ = plan.checks_gpus;
-  hold_devices(plan); // Those that ended in an earlier run have let go of theirs.
+  hold_devices(plan); // Ranks that ended in an earlier run have released their devices.
   leave_out_faulty(plan.ranks);
   ports_.clear();
   ports_ = std::vector<ReservedPort>(plan.ranks.size() + 1);
@@ -322,8 +325,9 @@ RankProcess ForkChannel::start_one(const RankCommand& command) const {
   char** const ours = environ;
   const pid_t pid = bear(birth);
   const int error = errno;
-  environ = ours;                   // What shares our memory has set its own.
-  for (const auto& slot : slots_) { // Of anything but a pipe, whose reader waits for its end.
+  environ = ours; // A child that shares our memory has changed it.
+  // Closes everything but pipes, whose reader waits for their end.
+  for (const auto& slot : slots_) {
     dup3(children_.get(), slot.get(), O_CLOEXEC);
   }
   if (pid < 0) {
@@ -344,7 +348,8 @@ std::vector<RankEnding> ForkChannel::ended() {
       idle_ = pid < 0 && errno == ECHILD; // Nor is there a descendant: as a subreaper we'd have it.
       return endings;
     }
-    if (const auto found = running_.find(pid); found != running_.end()) { // Else a leftover.
+    // Otherwise it is a leftover.
+    if (const auto found = running_.find(pid); found != running_.end()) {
       RankEnding ending{.id = found->second, .exit_code = {}, .signal = {}};
       (WIFSIGNALED(status) ? ending.signal : ending.exit_code) =
           WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
@@ -355,7 +360,8 @@ std::vector<RankEnding> ForkChannel::ended() {
 }
 
 void ForkChannel::end_leftovers(RankId ended, const std::string& instance) {
-  constexpr int k_rounds = 200; // For what forks while it is being killed, or takes long to end.
+  // For processes that fork while they are being killed, or take long to end.
+  constexpr int k_rounds = 200;
   constexpr timespec k_pause{0, 2'000'000};
   for (int round = 0; round < k_rounds; ++round) {
     const auto left = left_of(pid_of(ended), instance);
@@ -392,7 +398,7 @@ void ForkChannel::signal_all(int signal) {
       kill(pid, signal); // It does not lead a group yet.
     }
   }
-  // What has left those groups, or whose rank has ended.
+  // Processes that left those groups, or whose rank has ended.
   for (const auto& process : descendants(getpid())) {
     if (!running_.contains(process.group)) {
       signal_process(process.id, signal);

@@ -54,13 +54,13 @@ class ForkChannel : public Channel {
   GpuUser user_;
   std::string host_;
   std::vector<ReservedPort> ports_;        ///< The master's, then one a rank.
-  std::map<std::string, GpuClaim> claims_; ///< By instance; of those that have devices.
+  std::map<std::string, GpuClaim> claims_; ///< By instance, for those with devices.
   bool checks_gpus_ = false;
   std::map<std::string, std::string> instead_; ///< Devices that took the place of faulty ones.
   std::string left_out_;                       ///< Not yet reported.
   std::array<Fd, 2> slots_;                    ///< Where a rank's output is while it is started.
   Fd children_;                                ///< SIGCHLD, as a descriptor.
-  std::map<pid_t, RankId> running_;            ///< Not yet waited for: their pids are their own.
+  std::map<pid_t, RankId> running_; ///< Not yet waited for, so that their pids cannot be reused.
   RankId started_ = 0;
   bool idle_ = true;
 };

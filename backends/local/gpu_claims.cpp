@@ -50,7 +50,7 @@ Fd open_in(const Fd& folder, const std::string& name) {
   return file;
 }
 
-/// What a device's file says of who has it.
+/// The contents of a device's file: who holds it.
 struct Holder {
   std::string claim; ///< Empty: nobody has had it.
   GpuUser user;
@@ -72,7 +72,7 @@ Holder holder_of(const Fd& folder, const std::string& device) {
   return holder;
 }
 
-/// Those who only look lock it too, but keep out nobody but who has it.
+/// Readers lock the file, too, but exclude nobody except the holder.
 bool is_held(const Fd& folder, const Holder& holder) {
   const Fd claim(holder.claim.empty() ? -1
                                       : openat(folder.get(), holder.claim.c_str(),
@@ -146,7 +146,7 @@ GpuClaim::GpuClaim(std::vector<std::string> devices, std::string path, Fd lock)
 
 GpuClaim::~GpuClaim() {
   if (lock_) {
-    unlink(path_.c_str()); // In order: nothing of its job is to be looked for.
+    unlink(path_.c_str()); // Released in order, so that nothing of its job needs to be looked for.
   }
 }
 

@@ -33,14 +33,14 @@ inline constexpr EnvironmentVariable k_gpu_claims = {
 /// The devices that no rank has, in their order. Makes no file.
 std::vector<std::string> unclaimed_gpus(const std::vector<std::string>& devices);
 
-/// Whose claims they are, to end what a job leaves on a GPU where nobody who looked after it is
-/// left.
+/// The owner of claims, by which processes that a job left on a GPU can be ended when its
+/// supervisor is gone.
 struct GpuUser {
   std::string uid;
-  std::string cgroup; ///< Or empty.
+  std::string cgroup; ///< May be empty.
 };
 
-/// One rank's devices. They are anybody's when it is destroyed.
+/// The devices of one rank. They become free when it is destroyed.
 class GpuClaim {
  public:
   GpuClaim(std::vector<std::string> devices, std::string path, Fd lock);
@@ -48,7 +48,7 @@ class GpuClaim {
   GpuClaim(GpuClaim&&) noexcept = default;
   GpuClaim& operator=(GpuClaim&&) = delete;
 
-  /// As they were asked for: those that were shared out before it has too.
+  /// The devices as they were asked for, including those that had been shared out before.
   const std::vector<std::string>& devices() const { return devices_; }
 
  private:

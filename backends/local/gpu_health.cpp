@@ -27,7 +27,7 @@ enum Field : std::size_t {
   count
 };
 
-/// Of the second question's lines, "action 0, Reset".
+/// Fields of the second query's lines, "action 0, Reset".
 enum Action : std::size_t { of, wanted };
 constexpr std::string_view k_action = "action ";
 
@@ -76,8 +76,8 @@ std::string fault_in(const Line& gpu) {
                        : fmt::format("GPU {} ({}): {}", index, printable(gpu[Field::name]), fault);
 }
 
-/// What the driver wants after an error (an Xid, of which only the kernel's log tells more). Its
-/// counters may be zero then. Empty: nothing that a job would fail by.
+/// The recovery action that the driver wants after an error (an Xid, of which only the kernel's log
+/// says more). Its counters may be zero then. Empty: nothing that would make a job fail.
 std::string fault_after_error(const Line& line, std::string_view name) {
   const std::string index = printable(line[Action::of]);
   const std::string_view action = line[Action::wanted];

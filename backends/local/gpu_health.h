@@ -1,4 +1,4 @@
-// What NVIDIA's driver says of the GPUs of a machine that a job would fail by.
+// Faults of a machine's GPUs, reported by NVIDIA's driver, that would make a job fail.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct GpuReport {
 struct GpuHealth {
   std::string driver; ///< "580.159.04"; empty: not known.
   std::vector<GpuReport> gpus;
-  std::string failure;  ///< Of nvidia-smi: nothing is known of GPUs that are not among `gpus`.
-  bool is_known = true; ///< There is an nvidia-smi.
+  std::string failure;  ///< Of nvidia-smi: then nothing is known about GPUs that are not in `gpus`.
+  bool is_known = true; ///< Whether nvidia-smi is there.
 
-  /// Of a device as CUDA_VISIBLE_DEVICES names it; empty: none that is known.
+  /// The fault of a device as CUDA_VISIBLE_DEVICES names it; empty: none known.
   std::string fault_of(std::string_view device) const;
 };
 
-/// What a machine is asked, for sh: read_gpu_health() reads what it prints.
+/// The sh script that queries a machine; read_gpu_health() reads its output.
 extern const char* const k_gpu_health_script;
 
 /// A field that a GPU does not have is no fault.
@@ -35,7 +35,7 @@ GpuHealth read_gpu_health(std::string_view text);
 /// Asks this machine, for some seconds at most.
 GpuHealth ask_gpu_health();
 
-/// Of a machine whose nvidia-smi does not answer in that time.
+/// The message for a machine whose nvidia-smi does not answer in that time.
 std::string silent_nvidia_smi(std::int64_t seconds);
 
 } // namespace dtrain

@@ -52,7 +52,7 @@ std::vector<std::string> indices(std::size_t count) {
   return names;
 }
 
-/// One folder a device, or, where a container hides /proc, one device file.
+/// Counts one folder per device, or, where a container hides /proc, one device file.
 std::size_t count_driver_gpus() {
   std::size_t count = 0;
   const Fd folder(open("/proc/driver/nvidia/gpus", O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -23,7 +23,7 @@ namespace dtrain {
 
 namespace {
 
-/// Those that the job has, those that are free, those of other jobs.
+/// The job's own GPUs, free GPUs, and those of other jobs.
 MachineGpus gpus_here(const std::vector<std::string>& own) {
   const auto all = find_gpus();
   MachineGpus found{.devices = own};

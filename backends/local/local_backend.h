@@ -8,10 +8,10 @@
 
 namespace dtrain {
 
-/// Of the engine; its jobs are kept under it.
+/// The engine's name; its jobs are stored under it.
 inline constexpr std::string_view k_local = "local";
 
-/// Its helper (backends/engine.h) that is a job's supervisor.
+/// The helper (backends/engine.h) that is the supervisor of a job.
 inline constexpr std::string_view k_supervise = "supervise";
 int supervise_here(const std::vector<std::string>& args);
 

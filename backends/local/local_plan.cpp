@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* k_template = "local/job.yaml";
 
-/// "SERVER:/PATH" of nfs://SERVER/PATH; empty of what is no share.
+/// "SERVER:/PATH" for nfs://SERVER/PATH; empty if it is not a share.
 std::string share_of(const std::string& source) {
   constexpr std::string_view k_scheme = "nfs://";
   if (!source.starts_with(k_scheme)) {

@@ -12,7 +12,7 @@ namespace dtrain {
 
 struct MachineGpus {
   std::vector<std::string> devices; ///< As CUDA_VISIBLE_DEVICES names them, free ones first.
-  std::size_t in_use = 0;           ///< How many at the end of them other jobs hold.
+  std::size_t in_use = 0;           ///< How many at the end of `devices` are held by other jobs.
 };
 
 /// `code_dir`: where the job's code will be. Throws UsageError where the job asks for what this

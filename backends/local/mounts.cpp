@@ -82,7 +82,7 @@ void show_entries(const Fd& folder, const std::string& base) {
     if (S_ISLNK(info.st_mode)) {
       std::array<char, PATH_MAX> text{};
       if (readlinkat(folder.get(), name, text.data(), text.size() - 1) > 0) {
-        std::error_code no_matter; // One that is not there is missed by who looks for it.
+        std::error_code no_matter; // A folder that is missing is reported by whoever uses it.
         std::filesystem::create_symlink(text.data(), to, no_matter);
       }
       return;
@@ -128,7 +128,7 @@ void make_mount_point(const std::string& target, bool is_folder, const std::stri
   }
 }
 
-/// What is wanted is there already, at its own path.
+/// Whether the data is already at its own path.
 bool is_there(const Mount& wanted) {
   struct stat from {};
   struct stat to {};

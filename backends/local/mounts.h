@@ -9,8 +9,8 @@
 
 namespace dtrain {
 
-/// Throws Error, with what to do, where this machine would give a process no mounts of its own.
-/// Data that is wanted where it lies needs none.
+/// Throws Error, saying what to do, if this machine does not allow a process to have mounts of its
+/// own. Data that is wanted at its own path needs none.
 void check_mounts(const std::vector<Mount>& mounts);
 
 /// Moves this process, which must have one thread, into mounts of its own. `workspace` is an empty

@@ -9,7 +9,7 @@ namespace dtrain {
 
 namespace {
 
-/// Without the octal escapes that the kernel writes for blanks: "\040".
+/// Decodes the octal escapes that the kernel writes for blanks: "\040".
 std::string unescaped(std::string_view text) {
   constexpr std::size_t k_digits = 3;
   constexpr int k_base = 8;
@@ -55,7 +55,8 @@ std::string find_share(std::string_view share, std::string_view mounts) {
     const std::string_view has = without_slash(device);
     const bool shows = device.find(":/") != std::string::npos && wanted.starts_with(has) &&
                        (wanted.size() == has.size() || wanted[has.size()] == '/');
-    if (shows && has.size() >= best_length) { // Of two on one folder, the later is seen.
+    // Of two mounts on one folder, the later one is visible.
+    if (shows && has.size() >= best_length) {
       best = unescaped(line.substr(first + 1, second - first - 1));
       best += wanted.substr(has.size());
       best_length = has.size();

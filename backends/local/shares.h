@@ -10,7 +10,7 @@ namespace dtrain {
 /// itself, or one that it is a folder of. Empty where none does.
 std::string find_share(std::string_view share, std::string_view mounts);
 
-/// The same by this machine's mounts.
+/// The same with this machine's mounts.
 std::string find_share(std::string_view share);
 
 } // namespace dtrain

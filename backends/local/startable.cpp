@@ -16,7 +16,7 @@ namespace dtrain {
 
 namespace {
 
-/// Where what the job finds at `path` is before its data is mounted.
+/// The path on this machine, before the job's data is mounted, of what the job sees at `path`.
 std::string without_mounts(const GangPlan& plan, const std::string& path) {
   const Mount* nearest_mount = nullptr;
   for (const Mount& mount : plan.mounts) {

@@ -1,4 +1,4 @@
-// What this machine and its processes use, measured over a moment.
+// Resource usage of this machine and its processes, measured over a moment.
 #pragma once
 
 #include "backends/job_status.h"
@@ -8,7 +8,7 @@
 
 namespace dtrain {
 
-/// This machine; `gpus` of which `gpus_requested` are given to jobs.
+/// This machine, with `gpus` GPUs of which `gpus_requested` are given to jobs.
 NodeStatus node_usage(const std::string& node, int gpus, int gpus_requested);
 
 /// The instances that run, each with all processes below it.

@@ -14,7 +14,7 @@ namespace dtrain::ssh {
 
 namespace {
 
-constexpr int k_shell_base = 128; ///< As shells have it …
+constexpr int k_shell_base = 128; ///< Exit codes as in shells …
 constexpr int k_last_signal = 31; ///< … of those that a program is ended by.
 
 struct FrameHeader {
@@ -67,7 +67,7 @@ std::optional<FrameHeader> read_frame_header(std::string_view line) {
 
 } // namespace
 
-/// Of what came before, no more is kept than may be the beginning of it.
+/// Keeps no more of the earlier output than may be the beginning of a greeting.
 bool FrameReader::find_greeting() {
   const auto at = unread_.find(greeting_);
   if (at != std::string::npos) {

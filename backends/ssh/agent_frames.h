@@ -1,5 +1,5 @@
-// What the agent on a host writes (templates/ssh/agent.sh): "dtrain-agent WORD" on a line, behind
-// whatever the login had to say, then frames, "KIND KEY BYTES\n" and so many bytes, any.
+// The output of a host's agent (templates/ssh/agent.sh): "dtrain-agent WORD" on a line, after
+// whatever the login prints, then frames, "KIND KEY BYTES\n" and that many arbitrary bytes.
 #pragma once
 
 #include "backends/supervised/gang/channel.h"
@@ -17,9 +17,9 @@ struct AgentFrame {
     heartbeat, ///< The answer to one of ours.
     out,       ///< Printed by a rank …
     err,       ///< … to its stderr.
-    ended,     ///< Its exit code; it has said all.
-    stuck,     ///< The same, and which of its processes cannot be killed: "137 4711 4712".
-    gpus,      ///< What a rank has been given, as CUDA_VISIBLE_DEVICES has it.
+    ended,     ///< Its exit code; all output has been sent.
+    stuck,     ///< The same, with the processes that cannot be killed: "137 4711 4712".
+    gpus,      ///< The GPUs of a rank, as in CUDA_VISIBLE_DEVICES.
     lacks,     ///< Why not; of no rank: why the host cannot be used.
   };
 
@@ -52,8 +52,8 @@ class FrameReader {
   bool greeted_ = false;
 };
 
-/// How the rank has ended, by the text of `ended` or `stuck`: a shell says 128 + N of one that
-/// signal N has ended. Throws EngineError where it is neither's.
+/// The ending of a rank, from the text of `ended` or `stuck`: a shell reports 128 + N for a process
+/// ended by signal N. Throws EngineError for other text.
 RankEnding ending_of(const AgentFrame& frame);
 
 /// Which processes on that host cannot be killed, by the text of `stuck`: a line for the rank's

@@ -65,7 +65,7 @@ Connection::Connection(std::string host, const AgentSetting& setting, const Conn
   err_ = std::move(err.read_end);
   log_ = std::move(log.read_end);
   log_end_ = std::move(log.write_end);
-  constexpr int k_roomy = 1 << 20; // It takes a script at once.
+  constexpr int k_roomy = 1 << 20; // Large enough to take a script at once.
   fcntl(in_.get(), F_SETPIPE_SZ, k_roomy);
   for (const auto* fd : {&in_, &out_, &err_, &log_}) {
     make_non_blocking(*fd);
@@ -75,7 +75,7 @@ Connection::Connection(std::string host, const AgentSetting& setting, const Conn
 
 Connection::~Connection() {
   if (pid_ != 0) {
-    kill(-pid_, SIGKILL); // A ProxyCommand is of its group.
+    kill(-pid_, SIGKILL); // The group includes a ProxyCommand.
     wait_for_child(pid_);
   }
 }

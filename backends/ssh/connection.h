@@ -1,9 +1,9 @@
-// The one connection to a host of a job: an ssh whose other end is an agent there
-// (templates/ssh/agent.sh), which starts ranks, sends on what they print and ends them.
+// The one connection to a host of a job: an ssh to an agent there (templates/ssh/agent.sh), which
+// starts ranks, forwards their output and ends them.
 //
-// What runs there goes over ssh's stdin, so that nothing of it is in anybody's list of processes.
-// Nothing here waits: what the connection does not take now is sent by flush(), and what a host
-// says is read when out() has something to read.
+// Commands go over ssh's stdin, so that they appear in no process list. Nothing here blocks:
+// flush() sends what the connection did not take, and a host's output is read when out() is
+// readable.
 #pragma once
 
 #include "backends/ssh/agent_frames.h"
@@ -21,11 +21,12 @@
 namespace dtrain::ssh {
 
 struct AgentSetting {
-  std::string job;                    ///< The job's uid: its folder there is named by it, …
-  std::size_t number = 0;             ///< … and by this, the host's own of the job's.
-  std::chrono::seconds host_timeout;  ///< It ends all that long after the last heartbeat.
-  int grace_ms = 0;                   ///< Between TERM and KILL then.
-  std::vector<std::string> gpus = {}; ///< That ranks may have; empty: all …
+  std::string job;        ///< The job's uid: its folder there is named by it, …
+  std::size_t number = 0; ///< … and by this, the host's own of the job's.
+  /// The agent ends everything that long after the last heartbeat.
+  std::chrono::seconds host_timeout;
+  int grace_ms = 0;                           ///< Between TERM and KILL then.
+  std::vector<std::string> gpus = {};         ///< GPUs that ranks may have; empty: all …
   std::vector<std::string> without_gpus = {}; ///< … but these.
 };
 
@@ -47,7 +48,8 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   const std::string& host() const { return host_; }
-  const std::string& word() const { return word_; } ///< Its own; the agent's ranks have it.
+  /// The word that marks this connection; the agent's ranks have it in their environment.
+  const std::string& word() const { return word_; }
   pid_t pid() const { return pid_; }
   int in() const { return in_.get(); }
   int out() const { return out_.get(); }
@@ -55,32 +57,32 @@ class Connection {
   /// The agent is there.
   bool is_open() const { return frames_.greeted(); }
 
-  /// Reads some of what there is, and hands on what is whole. False at the end of the connection.
-  /// Throws EngineError as FrameReader does.
+  /// Reads available bytes and delivers complete frames. Returns false at the end of the
+  /// connection. Throws EngineError as FrameReader does.
   bool receive(const FrameReader::Take& take);
 
   /// Whatever came last of it: output is a sign of life too.
   Clock::time_point heard() const { return heard_; }
   bool is_suspect(Clock::time_point now) const { return now - heard_ >= k_suspect; }
-  /// Of a time in which nobody here listened.
+  /// Discounts a time in which this process did not listen.
   void forgive(Clock::duration time) { heard_ += time; }
 
   /// `script`, for sh, defines begin(), which becomes the rank; `key` is no other's, and not 0.
   void start(RankId key, std::string_view script) { request("start", key, script); }
-  /// The same of what is asked beside the ranks.
+  /// The same for a script beside the ranks.
   void run(RankId key, std::string_view script) { request("run", key, script); }
   /// Has so many GPUs be the rank's, before it is started; the answer says which. None of `but`,
   /// devices separated by commas.
   void claim(RankId key, int gpus, std::string_view but);
-  /// They are anybody's, of a rank that has ended.
+  /// Releases the GPUs of a rank that has ended.
   void free(RankId key);
   void signal(RankId key, int signal);
   void signal_all(int signal);
-  /// What the job's host file is to say from now on.
+  /// Sets the contents of the job's host file from now on.
   void show_hosts(std::string_view hostfile) { request("hosts", 0, hostfile); }
-  /// More of what a request will find in a file.
+  /// Appends to the file that a later request will read.
   void put(std::string_view bytes) { request("put", 0, bytes); }
-  /// That somebody is there; nothing where earlier words still wait to be sent.
+  /// Sends a heartbeat, unless earlier requests are still waiting to be sent.
   void heartbeat();
   /// Nothing more is sent: the agent ends its ranks, and itself.
   void end();
@@ -88,7 +90,7 @@ class Connection {
   bool flush(); ///< False where the connection is closed.
   bool has_unsent() const { return !unsent_.empty(); }
 
-  /// What ssh said of its end; empty: nothing. To be asked once.
+  /// What ssh printed at its end; empty: nothing. To be called once.
   std::string said();
 
   void forget_process() { pid_ = 0; } ///< Somebody has waited for it.
@@ -101,11 +103,11 @@ class Connection {
   std::string word_;
   FrameReader frames_;
   Clock::time_point heard_ = Clock::now();
-  pid_t pid_ = 0; ///< Of ssh; 0: it has ended and was waited for.
+  pid_t pid_ = 0; ///< Process of ssh; 0: it has ended and was waited for.
   Fd in_;
   Fd out_;
   Fd err_;
-  Fd log_;     ///< What ssh says …
+  Fd log_;     ///< The output of ssh …
   Fd log_end_; ///< … here, by its path in /proc.
   std::string unsent_;
   std::vector<char> block_;

@@ -26,8 +26,8 @@ namespace dtrain::ssh {
 
 namespace {
 
-constexpr std::chrono::seconds k_unheard{4};       ///< For which we may not have listened.
-constexpr std::chrono::seconds k_rest{2};          ///< For what comes last of one that has ended.
+constexpr std::chrono::seconds k_unheard{4}; ///< Longest time for which we may not have listened.
+constexpr std::chrono::seconds k_rest{2}; ///< For the last output of a connection that has ended.
 constexpr std::chrono::milliseconds k_close{2500}; ///< For agents to end.
 constexpr std::size_t k_most_answer = std::size_t{1} << 22U;
 
@@ -85,7 +85,7 @@ void Connections::open(const HostSlots& host, std::size_t number) {
                    .without_gpus = host.without_gpus},
       ssh_connection_command);
   watch(connection->out(), EPOLLIN);
-  watch(connection->in(), EPOLLOUT | EPOLLET); // Once it takes something again.
+  watch(connection->in(), EPOLLOUT | EPOLLET); // When it is writable again.
   Kept kept;
   kept.connection = std::move(connection);
   kept_[host.name] = std::move(kept);
@@ -216,7 +216,7 @@ void Connections::reap(Kept& kept) {
   }
 }
 
-/// What it has said is read to its end, and its ssh has said why, where they come.
+/// Reads the rest of its output and of what ssh reported, as far as they arrive.
 std::optional<Connections::Loss> Connections::loss_of(const std::string& host, Kept& kept) const {
   const auto now = Clock::now();
   auto& connection = *kept.connection;
@@ -277,23 +277,24 @@ void Connections::send_heartbeats() {
 }
 
 void Connections::advance() {
-  std::array<epoll_event, 64> some{}; // Of pipes that take something again, to have been told.
+  // For pipes that become writable again, so that the event is consumed.
+  std::array<epoll_event, 64> some{};
   epoll_wait(events_.get(), some.data(), static_cast<int>(some.size()), 0);
   signalfd_siginfo info{};
   while (read(children_.get(), &info, sizeof(info)) == sizeof(info)) {
   }
   const auto now = Clock::now();
   if (const auto gap = now - std::exchange(advanced_, now); gap > k_unheard) {
-    for (auto& [host, kept] : kept_) { // This machine slept, say.
+    for (auto& [host, kept] : kept_) { // This machine slept, for example.
       kept.connection->forgive(gap);
     }
   }
   send_heartbeats();
   std::vector<std::pair<std::string, Loss>> lost;
   for (auto& [host, kept] : kept_) {
-    kept.connection->flush(); // Where it is closed, so is its output.
+    kept.connection->flush(); // If the input is closed, so is the output.
     reap(kept);
-    while (read_some(kept) && kept.status) { // Of one that has ended, all.
+    while (read_some(kept) && kept.status) { // Reads all of a connection that has ended.
       pollfd more{kept.connection->out(), POLLIN, 0};
       if (poll(&more, 1, 0) == 0) {
         break;

@@ -1,8 +1,8 @@
-// All connections of a job to its hosts, one each: reads and writes them, keeps them alive, notices
-// those that are gone, and holds what was asked over them until it is answered.
+// All connections of a job to its hosts, one each: reads and writes them, keeps them alive, detects
+// lost ones, and holds requests until they are answered.
 //
-// Nothing here waits but wait() and close(). A host that says nothing for 8 s is suspect, and lost
-// after the host timeout; where its ssh ends it is lost at once.
+// Nothing here blocks except wait() and close(). A host that has been silent for 8 s is suspect,
+// and lost after the host timeout; it is lost at once if its ssh ends.
 //
 // The process must have SIGCHLD blocked.
 #pragma once
@@ -25,9 +25,9 @@ namespace dtrain::ssh {
 class Connections {
  public:
   using Clock = Connection::Clock;
-  static constexpr std::chrono::seconds k_host_timeout{60}; ///< Where nobody says another.
+  static constexpr std::chrono::seconds k_host_timeout{60}; ///< The default.
 
-  /// What a host has to say of a rank.
+  /// Receives what a host reports about a rank.
   using TakeFrame = std::function<void(const AgentFrame&)>;
   /// A host is lost, and why.
   using Lose = std::function<void(const std::string& host, const std::string& why)>;
@@ -36,12 +36,12 @@ class Connections {
   Connections(const Connections&) = delete;
   Connections& operator=(const Connections&) = delete;
 
-  /// Of those that are opened from here on.
+  /// For connections opened from here on.
   void set_limits(std::chrono::milliseconds host_timeout, int grace_ms);
 
   /// `number`: the host's own of the job's.
   void open(const HostSlots& host, std::size_t number);
-  /// Null where there is none (any more).
+  /// Null if there is none, or none any more.
   Connection* find(const std::string& host);
   /// Why the last one to the host was lost, and what ssh said then.
   struct Loss {
@@ -52,15 +52,15 @@ class Connections {
   /// Gives it up. Its ranks end there by themselves.
   void drop(const std::string& host, const std::string& why);
 
-  /// No other's of the job: what is asked, or started, is known by it.
+  /// A key, unique within the job, that identifies a request or a rank.
   RankId new_key() { return ++last_key_; }
 
-  /// What was asked of a host. One that is lost has answered: why.
+  /// The answer of a host to a request. A lost host counts as an answer, with the reason.
   struct Answer {
     std::string host;
-    std::string text; ///< What it printed; of a claim, the GPUs.
+    std::string text; ///< Its output; for a claim, the GPUs.
     std::string errors;
-    std::string failure; ///< Why there is none; empty: there is.
+    std::string failure; ///< Why there is no answer; empty: there is one.
     bool is_there = false;
   };
   /// `script` defines begin(), as a rank's.
@@ -77,12 +77,12 @@ class Connections {
   /// Has events() tell of somebody else's descriptor, too; until it is closed, or ignored.
   void watch(int fd, unsigned events);
   void ignore(int fd);
-  /// Reads and sends what it can without waiting.
+  /// Reads and sends what it can without blocking.
   void advance();
-  /// The same, once there is something or that time is over.
+  /// The same, but waits until there is something to do, or that time is over.
   void wait(std::chrono::milliseconds most);
 
-  /// Those that have been silent for a while.
+  /// Hosts that have been silent for a while.
   std::set<std::string> suspects() const;
 
   /// Closes all, and waits a moment for the agents to have tidied up.
@@ -94,7 +94,7 @@ class Connections {
     bool at_end = false;       ///< Nothing more comes.
     std::optional<int> status; ///< Of its ssh, which has ended.
     Clock::time_point ended;   ///< The first of both.
-    std::string failure;       ///< Of what it said.
+    std::string failure;       ///< In its output.
   };
 
   bool read_some(Kept& kept);
@@ -109,15 +109,15 @@ class Connections {
   Lose lose_;
   std::chrono::milliseconds host_timeout_{k_host_timeout};
   int grace_ms_ = 0;
-  std::map<std::string, Kept> kept_; ///< By host.
+  std::map<std::string, Kept> kept_; ///< Keyed by host.
   std::map<std::string, Loss> losses_;
   std::map<std::string, std::string> lacks_; ///< Why a host cannot be used, as its agent says.
   std::map<RankId, Answer> answers_;
   RankId last_key_ = 0;
   Clock::time_point advanced_ = Clock::now();
   Fd children_; ///< SIGCHLD, as a descriptor.
-  Fd timer_;    ///< Of heartbeats.
-  Fd events_;   ///< All of them.
+  Fd timer_;    ///< Timer of heartbeats.
+  Fd events_;   ///< Epoll of all of them.
 };
 
 } // namespace dtrain::ssh

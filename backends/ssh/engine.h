@@ -1,4 +1,4 @@
-// What the ssh backend says of itself.
+// The ssh backend's table.
 #pragma once
 
 #include "backends/engine.h"

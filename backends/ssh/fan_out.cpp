@@ -32,7 +32,7 @@ namespace dtrain::ssh {
 
 namespace {
 
-constexpr std::size_t k_longest_answer = std::size_t{1} << 20U; ///< By a host.
+constexpr std::size_t k_longest_answer = std::size_t{1} << 20U; ///< From one host.
 constexpr std::string_view k_end = "dtrain-end"; ///< The last line of one that answered.
 constexpr std::chrono::seconds k_command_timeout{30};
 
@@ -160,7 +160,8 @@ std::vector<std::string> ask_by_ssh(const std::vector<std::string>& hosts,
 std::vector<HostAnswer> ask_hosts(const std::vector<std::string>& hosts, const std::string& script,
                                   const std::vector<std::string>& words) {
   const auto line = command_line(script, words);
-  // To pdsh a name with @ is a user's, and not ssh's to read.
+  // pdsh takes the part before
+  //  as a user's name.
   const bool is_plain = std::none_of(hosts.begin(), hosts.end(), [](const std::string& host) {
     return host.find('@') != std::string::npos;
   });

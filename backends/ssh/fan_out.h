@@ -1,8 +1,8 @@
-// One script on many hosts at once, to hear what each has to say: for what starts nothing and holds
-// no secret. Ranks are started otherwise, each by the host's agent (connection.h).
+// Runs one script on many hosts at once and collects their output, for scripts that start nothing
+// and hold no secret. Ranks are started differently, by each host's agent (connection.h).
 //
-// Where pdsh is installed it does the fan-out, else we do, with the same ssh and the same result;
-// at most 32 connections are open at a time.
+// Uses pdsh for the fan-out if it is installed; otherwise does it itself, with the same ssh and the
+// same result. At most 32 connections are open at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace dtrain::ssh {
 inline constexpr std::size_t k_most_connecting = 32;
 
 struct HostAnswer {
-  std::vector<std::string> lines; ///< That the script printed.
+  std::vector<std::string> lines; ///< Printed by the script.
   std::string failure;            ///< Why there is no answer, and what to do; empty: there is one.
 };
 

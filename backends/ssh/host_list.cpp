@@ -61,7 +61,7 @@ std::string_view take_host(std::string_view& text) {
 /// "h1" of "me@h1".
 std::string_view without_user(std::string_view name) { return name.substr(name.rfind('@') + 1); }
 
-/// Of genders, as a list of hosts.
+/// Hosts with an attribute of genders, as a host list.
 std::string hosts_with(const std::string& where, std::string_view attribute) {
   constexpr std::chrono::seconds k_limit{10};
   const auto nodeattr = find_program("nodeattr");
@@ -82,11 +82,11 @@ std::string hosts_with(const std::string& where, std::string_view attribute) {
   return list;
 }
 
-/// Where a text is from, for messages: "--hosts", "--hostfile=hosts.txt:3".
+/// Reads host lists; `from` names their source in messages: "--hosts", "--hostfile=hosts.txt:3".
 struct Reader {
   std::string where;
   std::vector<HostSlots> hosts = {};
-  int files = 0; ///< Of which one names the next.
+  int files = 0; ///< Nested files, each naming the next.
 
   template <typename... Parts>
   [[noreturn]] void refuse(fmt::format_string<Parts...> text, Parts&&... parts) const {
@@ -161,7 +161,7 @@ struct Reader {
     where = outer;
   }
 
-  /// Those of a file that was to name some.
+  /// The hosts of a file, which must name some.
   std::vector<HostSlots> take_some(std::string_view file) {
     if (hosts.empty()) {
       throw UsageError(fmt::format(
@@ -178,7 +178,7 @@ struct Reader {
     expand(name, name, count);
   }
 
-  /// Each host of "gpu[01-03,7]".
+  /// Adds each host of "gpu[01-03,7]".
   void expand(std::string_view name, std::string_view whole, int slots) {
     const auto open = name.find('[');
     if (open == std::string_view::npos) {
@@ -258,7 +258,7 @@ std::vector<HostSlots>::iterator find_host(std::vector<HostSlots>& hosts, std::s
   });
 }
 
-/// The hosts that the flag names, each of which is among `hosts`.
+/// The hosts that the flag names; each must be among `hosts`.
 std::vector<HostSlots> named_among(std::vector<HostSlots>& hosts, std::string_view flag,
                                    std::string_view text) {
   Reader reader{std::string(flag)};
@@ -323,7 +323,7 @@ std::vector<HostSlots> choose_hosts(std::vector<HostSlots> hosts, const HostChoi
   const bool had_some = !hosts.empty();
   for (const auto& each : named_among(hosts, "--exclude", choice.exclude)) {
     const auto host = find_host(hosts, each.name);
-    if (host == hosts.end()) { // There are none.
+    if (host == hosts.end()) { // There are no such hosts.
       break;
     }
     const auto of_slots =

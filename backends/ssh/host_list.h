@@ -25,26 +25,27 @@ inline constexpr EnvironmentVariable k_wcoll = {
     "WCOLL", "Host file of ssh jobs without --hosts and --hostfile, in any format that --hostfile "
              "takes; pdsh reads it too"};
 
-/// Throws UsageError naming the flag and what is wrong: a name that no host has (shells' characters
-/// are refused), one that is listed twice, slots that are no number.
+/// Throws UsageError naming the flag and the fault: an invalid host name (characters special to
+/// shells are refused), a host listed twice, slots that are not a number.
 std::vector<HostSlots> parse_hosts(std::string_view text);
 
-/// The same of a host file's text; errors name `file` ("--hostfile=hosts.txt") and the line.
+/// The same for the text of a host file; errors name `file` ("--hostfile=hosts.txt") and the line.
 std::vector<HostSlots> parse_hostfile(std::string_view text, std::string_view file);
-/// Of a file; `from`: "--hostfile" or "WCOLL".
+/// The same for a file; `from`: "--hostfile" or "WCOLL".
 std::vector<HostSlots> read_hostfile(std::string_view from, const std::string& path);
 
-/// What was said of which hosts a job takes; each empty where nothing was.
+/// The options that choose a job's hosts; each is empty if not given.
 struct HostChoice {
   std::string without = {}; ///< --exclude-hosts
   std::string include = {};
   std::string exclude = {};
 };
 
-/// Those that are left, in their order, with the GPUs that were chosen; slots that a host says it
-/// has are no more than those GPUs. Of no hosts, those that --include names. A name takes out
-/// "me@name" too. Throws UsageError where --include or --exclude name a host that is not among
-/// them, or none is left.
+/// Applies --include and --exclude: returns the remaining hosts in their order, with the chosen
+/// GPUs; a host's slots are limited to those GPUs. If `hosts` is empty, returns those that
+/// --include names. A name also matches "me
+/// name". Throws UsageError if --include or --exclude name a host that is not in the list, or if
+/// none is left.
 std::vector<HostSlots> choose_hosts(std::vector<HostSlots> hosts, const HostChoice& choice);
 
 /// The host of each of `ranks` ranks, those of a host side by side. Hosts that say their slots are

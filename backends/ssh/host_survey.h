@@ -1,4 +1,4 @@
-// What hosts have to give and what ranks there use, for `check`, `top node` and `top job`.
+// Resources of hosts and usage of ranks, for `check`, `top node` and `top job`.
 #pragma once
 
 #include "backends/job_status.h"
@@ -14,7 +14,7 @@ struct SurveyedHost {
   std::string name;
   std::string lack; ///< Why it cannot be used; empty: it can.
   std::string address;
-  int slots = 0; ///< That the user gave it; 0: not said.
+  int slots = 0; ///< Given by the user; 0: not given.
   int ranks = 0; ///< The user's, of all jobs that run there.
   int gpus = 0;
   int gpus_free = 0;
@@ -24,19 +24,20 @@ struct SurveyedHost {
   std::int64_t memory_free = 0;
 };
 
-/// In the order of the hosts. `interface`: whose address is asked for; empty: ssh's.
+/// In the order of the hosts. `interface`: the one whose address is wanted; empty: the address that
+/// ssh uses.
 std::vector<SurveyedHost> survey_hosts(const std::vector<HostSlots>& hosts,
                                        const std::string& interface);
 
 /// "10.0.0.2: 3 of 4 slots free, 2 of 4 GPUs free"
 std::string host_text(const SurveyedHost& host);
 
-/// Of the instances of a job that run: over its supervisor's connections, and where it has none on
-/// this machine over one ssh a host.
+/// Usage of a job's running instances: over its supervisor's connections, or, if it has none on
+/// this machine, over one ssh per host.
 std::vector<InstanceUsage> survey_ranks(int job_folder, const std::string& job_uid,
                                         const std::vector<InstanceStatus>& instances);
 
-/// Why a host whose clock is so many seconds ahead of ours is of no use; empty: it is.
+/// Why a host whose clock is so many seconds ahead of ours cannot be used; empty: it can.
 std::string clock_excuse(std::int64_t ahead);
 
 } // namespace dtrain::ssh

@@ -10,15 +10,15 @@ namespace dtrain::ssh {
 
 namespace {
 
-/// Its $0 is \, which all shells have by \\. For each word: _ooo is a byte in octal; the x in front
-/// is so that none is empty or begins with what a shell reads. A full stop keeps newlines at the
-/// end.
+/// $0 is \, which all shells produce from \\. In each word _ooo is a byte in octal; the x in front
+/// ensures that no word is empty or begins with a character special to shells. A final full stop
+/// preserves newlines at the end.
 constexpr std::string_view k_decode =
     R"(n=$#; while [ $n -gt 0 ]; do v=$1; case $v in *_*) )"
     R"(v=$(printf %s "$v" | sed "s/_/$0$0""0/g"); v=$(printf %b. "$v"); v=${v%.};; esac; )"
     R"(shift; set -- "$@" "${v#x}"; n=$((n - 1)); done; s=$1; shift; eval "$s")";
 
-/// Of letters that stand for themselves in every shell.
+/// Leaves characters that are literal in every shell.
 std::string plain(std::string_view word) {
   constexpr std::string_view k_plain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789./-";

@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 constexpr const char* k_folder = "payload";
 constexpr const char* k_bundle = "bundle";
 constexpr const char* k_parts = "parts";
-constexpr std::array k_plugins{"dtrain-mpi.so", "libdtrain_cuda.so"}; ///< Where there are some.
+constexpr std::array k_plugins{"dtrain-mpi.so", "libdtrain_cuda.so"}; ///< If present.
 constexpr const char* k_launcher = "dtrain-launcher";
-/// Of this machine's glibc what the trainer and the host's libraries may ask for, and of GCC what
-/// plug-ins need (cmake/portable/make).
+/// The libraries of this machine's glibc that the trainer and the host's libraries may need, and
+/// those of GCC that plug-ins need (cmake/portable/make).
 constexpr std::array k_libraries{
 #include "cmake/portable/libraries"
 };
@@ -60,11 +60,11 @@ fs::path glibc_folder() {
              : fs::path();
 }
 
-/// Of a bundle: where each file is here, and where it is there.
+/// The files of a bundle: path here, and path on the host.
 using BundleFiles = std::vector<std::pair<fs::path, fs::path>>;
 
-/// As the tarball has them (cmake/portable): the launcher, which starts the program by the glibc
-/// beside it where the host's own is older. Without one the program stands in its place.
+/// As in the tarball (cmake/portable): the launcher, which starts the program with the bundled
+/// glibc if the host's own is older. Without a launcher, the program itself.
 BundleFiles files_of_bundle(const fs::path& trainer) {
   const auto folder = trainer.parent_path();
   const auto lib = folder.parent_path() / "lib/dtrain";
@@ -77,7 +77,7 @@ BundleFiles files_of_bundle(const fs::path& trainer) {
   auto launcher = trainer;
   auto program = lib / "dtrain-trainer";
   auto libraries = lib;
-  if (!fs::exists(program)) { // Not of the tarball.
+  if (!fs::exists(program)) { // Not from the tarball.
     launcher = (fs::exists(folder / k_launcher) ? folder : lib) / k_launcher;
     program = trainer;
     libraries = glibc_folder();
@@ -89,14 +89,14 @@ BundleFiles files_of_bundle(const fs::path& trainer) {
   files.emplace_back(launcher, k_trainer_file);
   files.emplace_back(program, "lib/dtrain/dtrain-trainer");
   for (const auto* name : k_libraries) {
-    if (fs::exists(libraries / name)) { // One glibc has them apart, another in libc.
+    if (fs::exists(libraries / name)) { // Some glibc versions have them apart, others in libc.
       files.emplace_back(libraries / name, fs::path("lib/dtrain") / name);
     }
   }
   return files;
 }
 
-/// It stays what it is, though another be installed in its place.
+/// Keeps the file as it is now, even if another version is installed later.
 void keep(const fs::path& file, const fs::path& as) {
   std::error_code error;
   fs::create_hard_link(file, as, error);

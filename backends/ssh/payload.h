@@ -1,13 +1,13 @@
-// What a job's hosts are sent where they do not have it: the bundled trainer and the job's code.
+// What is sent to a job's hosts if they lack it: the bundled trainer and the job's code.
 //
 //   JOB/payload/                on this machine, packed once, at submission
 //     DIGEST/bin, lib         the bundle: the program, its plug-ins, and a glibc for older hosts
 //     DIGEST                  a part of the code's archive (support/code/code_archive.h)
 //     bundle, parts           the digests, a line each; absent: none
-//   ~/.cache/dtrain/ssh/      on a host: what has come by digest, for all jobs of the user, and its
-//                             sums; what does not have them any more comes again
+//   ~/.cache/dtrain/ssh/      on a host: what has arrived, by digest, for all jobs of the user, and
+//                             checksums; what no longer matches them is sent again
 //
-// So a trainer of the same build goes to a host once, and of the code what has changed.
+// So a trainer of the same build is sent to a host once, and of the code only what has changed.
 #pragma once
 
 #include "backends/plan.h"
@@ -23,7 +23,7 @@ namespace dtrain::ssh {
 inline constexpr const char* k_trainer_file = "bin/dtrain-trainer";
 
 struct Payload {
-  Fd folder;                      ///< Of JOB/payload; none: nothing is sent.
+  Fd folder;                      ///< The folder JOB/payload; none: nothing is sent.
   std::string bundle;             ///< Empty: the hosts have their own program.
   std::vector<std::string> parts; ///< In the archive's order.
 
@@ -33,10 +33,10 @@ struct Payload {
 /// Throws Error naming what cannot be read.
 void pack_trainer(const JobFolder& job, const std::string& trainer);
 
-/// What it packed, for people. Throws UsageError as pack_folder() does.
+/// Returns what it packed, for people. Throws UsageError as pack_folder() does.
 std::string pack_code(const JobFolder& job, const std::string& source, const SubmitSink& tell);
 
-/// Of a job's folder.
+/// Opens the payload in a job's folder.
 Payload open_payload(int job_folder);
 
 } // namespace dtrain::ssh

@@ -27,14 +27,14 @@ using Clock = Connections::Clock;
 constexpr std::size_t k_most_uploads = 8;
 constexpr std::size_t k_most_ways = 8; ///< sshd turns some away beyond 10 (MaxStartups).
 constexpr std::chrono::seconds k_answer_timeout{20};
-constexpr std::chrono::minutes k_work_timeout{10}; ///< For what keeps its own time.
+constexpr std::chrono::minutes k_work_timeout{10}; ///< For scripts with time limits of their own.
 constexpr std::chrono::milliseconds k_round{1000};
 
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-/// In front of each question: what preflight.sh reads, and itself.
+/// Precedes each question: variables that preflight.sh reads, and the script itself.
 std::string preamble(const HostQuestion& question, const Payload& payload) {
   std::string lines;
   for (const auto& each : question.data) {
@@ -77,7 +77,7 @@ std::string script_of(const HostQuestion& question, const Payload& payload,
 
 } // namespace
 
-/// What is not answered by now is of no use to anybody.
+/// Answers that have not come by now are not needed.
 Preflight::~Preflight() {
   for (const auto key : asked_) {
     connections_.forget(key);
@@ -94,7 +94,7 @@ Connections::Answer Preflight::take_answer(RankId key) {
   return connections_.take_answer(key);
 }
 
-/// Until something comes from a host, or can be read of the others.
+/// Waits until a host answers, or one of the others is readable.
 void Preflight::wait(std::chrono::milliseconds most, const std::vector<int>& others) {
   std::vector<pollfd> descriptors{{connections_.events(), POLLIN, 0}};
   for (const int other : others) {
@@ -149,7 +149,7 @@ void Preflight::ask_health(const HostQuestion& question) {
   }
 }
 
-/// Until all are answered, or that time is over.
+/// Waits until all have answered, or that time is over.
 void Preflight::await(const std::vector<RankId>& keys, std::chrono::seconds timeout) {
   const auto deadline = Clock::now() + timeout;
   const auto are_there = [&] {
@@ -160,7 +160,7 @@ void Preflight::await(const std::vector<RankId>& keys, std::chrono::seconds time
   }
 }
 
-/// Each host chose before it knew: faulty ones are given back, and others claimed.
+/// Hosts chose before faults were known: releases faulty GPUs, and claims others.
 void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
   std::vector<RankId> asked;
   for (const auto& [host, key] : health_) {
@@ -188,7 +188,7 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
                  ? ""
                  : fmt::format("{},{},{},", gpu.index, gpu.uuid, fmt::join(gpu.parts, ","));
     }
-    std::map<std::string, std::string> faults; // By instance.
+    std::map<std::string, std::string> faults; // Keyed by instance.
     bool is_silent = false;
     for (const auto& instance : question->checked) {
       const auto claim = known_.claims.find(instance);
@@ -223,7 +223,7 @@ void Preflight::leave_out_faulty(const std::vector<HostQuestion>& questions) {
   }
   await(asked, k_answer_timeout);
   for (const auto& each : claims) {
-    if (!is_answered(each.key)) { // It is given back.
+    if (!is_answered(each.key)) { // It has been released.
       reasons_.emplace(each.host, fmt::format("does not answer; {}", each.faults));
       continue;
     }
@@ -247,7 +247,8 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
     int tries = 0;
     Clock::time_point opens = Clock::now();
     bool is_asked = false;
-    bool is_new = false; ///< Its connection; of another, heartbeats say whether it is there.
+    /// This call opened the connection; otherwise heartbeats tell whether the host is there.
+    bool is_new = false;
     RankId survey = 0;
     std::vector<std::pair<std::string, RankId>> claims = {};
   };
@@ -277,7 +278,7 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
         each.claims.emplace_back(instance, expect(connections_.claim(question.host.name, gpus)));
       }
     }
-    constexpr std::chrono::milliseconds k_brief{100}; // Until one that pauses is tried again.
+    constexpr std::chrono::milliseconds k_brief{100}; // Until a paused one is tried again.
     const bool pauses =
         std::any_of(asked.begin(), asked.end(), [](const Asked& each) { return !each.is_asked; });
     wait(pauses ? k_brief : k_round);
@@ -303,7 +304,7 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
       }
       for (const auto& [instance, key] : each.claims) {
         if (!is_answered(key)) {
-          continue; // It is given back.
+          continue; // It has been released.
         }
         const auto claim = take_answer(key);
         if (claim.failure.empty()) {
@@ -333,8 +334,8 @@ void Preflight::survey(const std::vector<HostQuestion>& questions) {
   }
 }
 
-/// On another machine a loopback address is that one's own, and so is one that two have: of a
-/// bridge for containers, say. Who answers there is not this host, though somebody does.
+/// On another machine a loopback address is that machine's own, and so is an address that two hosts
+/// have, such as a bridge's for containers: something may answer there, but not this host.
 void Preflight::compare(const std::vector<HostQuestion>& questions) {
   for (const auto& question : questions) {
     const auto& own = known_.facts.at(question.host.name);
@@ -389,7 +390,7 @@ void Preflight::upload(const std::vector<HostQuestion>& questions) {
   }
 }
 
-/// All at once, and until each has answered.
+/// Asks all at once, and waits until each has answered.
 void Preflight::ask_all(const std::vector<std::pair<std::string, std::string>>& scripts,
                         std::chrono::seconds timeout) {
   std::vector<RankId> asked;
@@ -412,8 +413,8 @@ void Preflight::ask_all(const std::vector<std::pair<std::string, std::string>>& 
   }
 }
 
-/// Each tries the way to the next, around the ring that they may form, and to the first. A few at a
-/// time: an sshd turns people away while many are connected that have not logged in.
+/// Each host tries to connect to the next one, along the ring that they may form, and to the first.
+/// Only a few at a time: sshd refuses connections while many are not logged in yet.
 void Preflight::try_ways(const std::vector<HostQuestion>& questions) {
   for (std::size_t first = 0; first < questions.size(); first += k_most_ways) {
     std::vector<std::pair<std::string, std::string>> scripts;

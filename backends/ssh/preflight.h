@@ -1,13 +1,13 @@
-// Finds out whether a job's hosts can run it, many at once, over the connections that its ranks
-// will have; opens those that are not there.
+// Checks whether a job's hosts can run it, many at once, over the connections that its ranks will
+// use; opens those that are missing.
 //
-//   1  each host says what it has, and sets GPUs aside for its ranks, none that is faulty; its
-//      address has to be one at which others reach it, and nobody else
-//   2  what a host lacks of the payload goes to it (upload.h)
-//   3  each unpacks the code, and tries the way to other hosts; a launcher's host, by ssh
-//   4  with code or trainer there by now, each looks for its programs
+//   1  each host reports its facts, and claims GPUs for its ranks, none that is faulty; its address
+//      must be one at which other hosts reach it, and only it
+//   2  the parts of the payload that a host lacks are sent to it (upload.h)
+//   3  each unpacks the code, and tries to connect to other hosts; a launcher's host, by ssh
+//   4  with code and trainer in place, each looks for its programs
 //
-// Nothing is started by it.
+// This starts no rank.
 #pragma once
 
 #include "backends/ssh/connections.h"
@@ -24,40 +24,40 @@
 
 namespace dtrain::ssh {
 
-/// Says what is wrong on each.
+/// Names each unusable host, with the reason.
 struct UnusableHosts : EngineError {
   UnusableHosts(const std::string& what, std::set<std::string> hosts)
       : EngineError(what), names(std::move(hosts)) {}
   std::set<std::string> names;
 };
 
-/// What is asked of a host.
+/// The questions to a host.
 struct HostQuestion {
   HostSlots host;
-  std::size_t number = 0;            ///< Its own of the job's.
-  std::string folder;                ///< Where ranks start; of the job's there, where relative.
-  std::vector<std::string> programs; ///< That they run, as the host finds them.
-  bool runs_bundle = false;          ///< They run the trainer that it is sent.
-  std::string path;                  ///< Their PATH; empty: the host's.
+  std::size_t number = 0; ///< Its number within the job.
+  std::string folder;     ///< Where ranks start; relative paths are within the job's folder there.
+  std::vector<std::string> programs; ///< Programs that the ranks run, to be found by the host.
+  bool runs_bundle = false;          ///< Whether they run the trainer of the payload.
+  std::string path;                  ///< PATH of the ranks; empty: the host's.
   std::string interface;             ///< Whose address to give; empty: of the connection.
-  std::vector<std::string> data;     ///< That it is to have.
-  int wanted = 0;                    ///< Of them, by the job's ranks there.
-  std::vector<std::pair<std::string, int>> gpus; ///< To set aside: instances, and how many.
+  std::vector<std::string> data;     ///< Data that must be there.
+  int wanted = 0;                    ///< GPUs wanted by the job's ranks there.
+  std::vector<std::pair<std::string, int>> gpus; ///< GPUs to claim: instances, and how many each.
   std::vector<std::string> checked; ///< Instances that are to have no GPU that is faulty.
 };
 
-/// What a host has set aside for an instance.
+/// The GPUs that a host has claimed for an instance.
 struct DeviceClaim {
   std::string host;
-  RankId key = 0; ///< By which it is given back.
+  RankId key = 0; ///< Key by which the claim is released.
   int gpus = 0;
-  std::string devices; ///< As CUDA_VISIBLE_DEVICES has them.
+  std::string devices; ///< As in CUDA_VISIBLE_DEVICES.
 };
 
-/// What is known of the job's hosts.
+/// What is known about the job's hosts.
 struct HostsKnown {
-  std::map<std::string, HostFacts> facts;    ///< By host.
-  std::map<std::string, DeviceClaim> claims; ///< By instance.
+  std::map<std::string, HostFacts> facts;    ///< Keyed by host.
+  std::map<std::string, DeviceClaim> claims; ///< Keyed by instance.
   std::string left_out;                      ///< Faulty GPUs, not yet reported.
 };
 
@@ -76,7 +76,7 @@ class Preflight {
   /// Throws UnusableHosts with all that is wrong on any host; WaitStopped, too.
   void run(const std::vector<HostQuestion>& questions);
 
-  /// That alone of it: no GPU of an instance that is to be `checked` is faulty. Throws as run().
+  /// Checks only that no GPU of an instance in `checked` is faulty. Throws as run().
   void check_gpus(const HostQuestion& question);
 
  private:
@@ -100,9 +100,9 @@ class Preflight {
   bool launches_;
   HostsKnown& known_;
   const std::function<bool()>& stops_;
-  std::set<RankId> asked_;                     ///< And not answered yet.
-  std::map<std::string, std::string> reasons_; ///< By host.
-  std::map<std::string, RankId> health_;       ///< By host; asked for.
+  std::set<RankId> asked_;                     ///< Requests not answered yet.
+  std::map<std::string, std::string> reasons_; ///< Keyed by host.
+  std::map<std::string, RankId> health_;       ///< Keyed by host; requested checks.
 };
 
 } // namespace dtrain::ssh

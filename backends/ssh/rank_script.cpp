@@ -51,7 +51,7 @@ std::string rank_script(const RankCommand& command, const RankSetting& setting) 
   const auto folder =
       (command.working_dir.starts_with('/') ? "" : "\"$run\"/") + quote_sh(command.working_dir);
   std::string exports;
-  std::string others; // For env, whose words can be seen until it becomes the program.
+  std::string others; // Arguments of env, which are visible until it becomes the program.
   for (const auto& [name, value] : command.env) {
     if (value == k_own_hostfile) {
       exports += fmt::format("export {}=\"$run/hostfile\"\n", name);

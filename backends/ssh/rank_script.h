@@ -1,4 +1,4 @@
-// What a host's agent is sent to start a rank: begin(), which becomes it.
+// The script that a host's agent gets to start a rank: its begin() becomes the rank.
 #pragma once
 
 #include "backends/supervised/gang/channel.h"
@@ -7,7 +7,7 @@
 
 namespace dtrain::ssh {
 
-/// What stands for the host file's path where ranks have no common one: each host has its own.
+/// Placeholder for the path of the host file if ranks have no common one: each host has its own.
 inline constexpr const char* k_own_hostfile = "dtrain:hostfile";
 
 struct RankSetting {
@@ -17,7 +17,7 @@ struct RankSetting {
   bool launches = false;     ///< … and is this one.
 };
 
-/// For sh, byte for byte.
+/// Quoted for sh, byte for byte.
 std::string rank_script(const RankCommand& command, const RankSetting& setting);
 
 } // namespace dtrain::ssh

@@ -45,7 +45,7 @@ RequestServer::RequestServer(Connections& connections, int job_folder)
     : connections_(connections), folder_(job_folder) {
   const auto address = address_in(folder_);
   Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  unlinkat(folder_, k_socket, 0); // Of a supervisor that was killed.
+  unlinkat(folder_, k_socket, 0); // Left by a supervisor that was killed.
   if (listener &&
       bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
       listen(listener.get(), static_cast<int>(k_most_clients)) == 0) {
@@ -103,14 +103,14 @@ void RequestServer::ask(Client& client) {
     for (const auto& host : request.at("hosts")) {
       client.asked.push_back(connections_.ask(host.get<std::string>(), script));
     }
-    connections_.ignore(client.socket.get()); // At its end, it could always be read.
+    connections_.ignore(client.socket.get()); // At end of file a socket is always readable.
     client.state = Client::State::waits;
   } catch (const nlohmann::json::exception&) {
     client.state = Client::State::gone;
   }
 }
 
-/// Once all hosts have said something.
+/// Answers once all hosts have answered.
 void RequestServer::answer(Client& client) {
   if (client.state == Client::State::waits) {
     if (!std::all_of(client.asked.begin(), client.asked.end(),
@@ -124,7 +124,8 @@ void RequestServer::answer(Client& client) {
     }
     client.answer = json_text_of(answers);
     client.state = Client::State::hears;
-    connections_.watch(client.socket.get(), EPOLLOUT | EPOLLET); // For what it does not take now.
+    // To send the rest when it is writable.
+    connections_.watch(client.socket.get(), EPOLLOUT | EPOLLET);
   }
   while (!client.answer.empty()) {
     const auto count =

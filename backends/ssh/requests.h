@@ -20,13 +20,13 @@ namespace dtrain::ssh {
 
 class RequestServer {
  public:
-  /// Without a socket, where there can be none: who asks has ssh.
+  /// Works without a socket if there can be none: clients then use ssh.
   RequestServer(Connections& connections, int job_folder);
   ~RequestServer() { close(); }
   RequestServer(const RequestServer&) = delete;
   RequestServer& operator=(const RequestServer&) = delete;
 
-  /// After the connections': takes, asks and answers what it can without waiting.
+  /// Call after Connections::advance(): accepts, asks and answers what it can without blocking.
   void advance();
 
   /// Before another supervisor may listen there.
@@ -37,7 +37,7 @@ class RequestServer {
     Fd socket;
     std::string request = {};
     std::vector<RankId> asked = {};
-    std::string answer = {}; ///< What is left of it.
+    std::string answer = {}; ///< The rest of the answer.
     enum class State { asks, waits, hears, gone } state = State::asks;
   };
 

@@ -33,7 +33,7 @@ namespace dtrain::ssh {
 namespace {
 
 constexpr const char* k_template = "ssh/job.yaml";
-constexpr const char* k_code = "code"; ///< Of the job's folder on a host (preflight.sh).
+constexpr const char* k_code = "code"; ///< In the job's folder on a host (preflight.sh).
 
 /// 0: not said.
 int host_timeout_ms(const std::string& text) {
@@ -62,8 +62,8 @@ int supervise_hosts(const std::vector<std::string>& args) {
 
 namespace {
 
-/// Each rank is where it would be with `more` workers, too: no other moves when some are added. A
-/// launcher is beside the first of its workers.
+/// Places each rank where it would be with `more` workers, too, so that none moves when workers are
+/// added. A launcher is beside the first of its workers.
 void place(const std::vector<HostSlots>& hosts, int more, std::vector<GangRank>& ranks) {
   const int launchers = ranks.front().role == k_launcher ? 1 : 0;
   const auto placed = place_ranks(hosts, static_cast<int>(ranks.size()) - launchers + more);
@@ -219,7 +219,7 @@ SshBackend::forward_tensorboard(const JobRef& job, int port,
                       opened);
 }
 
-/// On all hosts that its ranks were on, or may have been.
+/// Removes the job from all hosts where its ranks were, or may have been.
 void SshBackend::remove_far(const GangPlan& plan, const std::string& uid) const {
   std::set<std::string> names;
   for (const auto& rank : plan.ranks) {
@@ -269,7 +269,7 @@ int SshBackend::exec(const JobRef& job, const std::string& instance,
   return run_in_foreground(words);
 }
 
-/// By an ssh of its own, as exec has: what the job wrote on a host stays there until it is deleted.
+/// Over an ssh of its own, as exec: a job's files on a host stay there until it is deleted.
 void SshBackend::read_files(const JobRef& job, const std::string& instance, const std::string& path,
                             const ByteSink& sink) {
   const auto gang = gang_plan(job);

@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds k_kill_interval{1}; ///< The gang asks again and again.
-constexpr std::chrono::seconds k_kill_timeout{10}; ///< For an agent to have killed all.
+constexpr std::chrono::seconds k_kill_timeout{10}; ///< For an agent to kill all its processes.
 constexpr std::chrono::seconds k_claim_timeout{20};
 constexpr std::chrono::seconds k_clean_timeout{5};
 constexpr int k_first_port = 20000; ///< Below those that connections are given.
@@ -35,7 +35,7 @@ SshChannel::SshChannel(const std::string& job_uid, int job_folder, bool is_new)
           [this](const std::string& host, const std::string& why) { lose(host, why); }),
       requests_(connections_, job_folder) {}
 
-/// Of a job that was refused, or taken back, its hosts keep nothing.
+/// The hosts of a job that was refused or withdrawn keep nothing of it.
 SshChannel::~SshChannel() {
   output_ = nullptr;
   if (leaves_nothing_ && !payload_.parts.empty()) {
@@ -62,7 +62,7 @@ void SshChannel::close() {
   connections_.close();
 }
 
-/// Those on a host that is lost are nobody's to give back.
+/// Claims on a lost host cannot be released.
 void SshChannel::free_claim(const std::string& instance) {
   const auto found = known_.claims.find(instance);
   if (found != known_.claims.end()) {
@@ -73,7 +73,7 @@ void SshChannel::free_claim(const std::string& instance) {
   }
 }
 
-/// From here on its ranks are those to be started; what no rank of it has is given back.
+/// From here on the ranks of this plan are started; claims that none of its ranks has are released.
 void SshChannel::take(const GangPlan& plan) {
   plan_ = plan;
   for (auto& rank : plan_.ranks) {
@@ -104,7 +104,7 @@ HostQuestion SshChannel::question(const std::string& host,
   question.host.name = host;
   question.folder = plan_.working_dir;
   question.interface = plan_.interface;
-  for (std::size_t i = 0; i < plan_.hosts.size(); ++i) { // Whoever of them is lost meanwhile.
+  for (std::size_t i = 0; i < plan_.hosts.size(); ++i) { // Skips hosts that are lost meanwhile.
     if (plan_.hosts[i].name == host) {
       question.number = i;
       question.host = plan_.hosts[i];
@@ -174,7 +174,7 @@ bool SshChannel::any_gpus() const {
                      [](const GangRank& rank) { return rank.gpus > 0; });
 }
 
-/// Where none of the job asks for any, they are the hosts' to say, or those that the user chose.
+/// If no rank of the job asks for GPUs, the hosts decide, or the user's choice of devices.
 std::optional<std::string> SshChannel::devices_of(const GangRank& rank) const {
   if (!any_gpus()) {
     return known_.facts.at(rank.host).gpus;
@@ -186,7 +186,7 @@ std::optional<std::string> SshChannel::devices_of(const GangRank& rank) const {
   return claim == known_.claims.end() ? "" : claim->second.devices;
 }
 
-/// All that the job's workers hold there, for what their launcher starts.
+/// All GPUs that the job's workers hold there, for the processes that their launcher starts.
 std::string SshChannel::devices_at(const std::string& host) const {
   std::vector<std::string> devices;
   for (const auto& rank : plan_.ranks) {
@@ -217,7 +217,7 @@ std::string SshChannel::where() const {
       plan_.interface.empty() ? "" : ", by " + plan_.interface);
 }
 
-/// One that nobody listened on when the host was asked, and that no other rank was given.
+/// A port that was free when the host was asked, and that no other rank was given.
 int SshChannel::free_port(const HostFacts& facts) {
   static std::random_device device;
   std::uniform_int_distribution<int> any(k_first_port, k_last_port);
@@ -251,7 +251,7 @@ GangPlace SshChannel::place(const GangPlan& plan) {
   return place;
 }
 
-/// What a launcher starts has the launcher's variables, wherever it runs, and no rank's.
+/// Processes started by a launcher have its variables, wherever they run, and none of a rank.
 RankPlace SshChannel::place_of(const GangRank& rank) {
   auto planned = rank;
   planned.devices = devices_of(rank);
@@ -263,7 +263,7 @@ RankPlace SshChannel::place_of(const GangRank& rank) {
           .gpus = own_gpus(planned)};
 }
 
-/// On its host, whose GPUs it still has; nobody is waited for but one that has given them back.
+/// Restarts on its host, where it still has its GPUs; waits only for a rank that has released them.
 void SshChannel::prepare_restart(const GangRank& rank, RankPlace& place) {
   if (connections_.find(rank.host) == nullptr) {
     throw EngineError(fmt::format("{} is lost", rank.host));
@@ -295,8 +295,8 @@ void SshChannel::prepare_restart(const GangRank& rank, RankPlace& place) {
   place.gpus = own_gpus(planned);
 }
 
-/// To one that the user said has slots: others have as many ranks as they were given. Not the
-/// first, whose address all others have.
+/// Moves to a host whose slots the user gave: other hosts have as many ranks as were placed there.
+/// Not for the first rank, whose address all others have.
 std::optional<RankPlace> SshChannel::move(GangRank& rank) {
   const auto own = std::find_if(plan_.ranks.begin(), plan_.ranks.end(), [&](const GangRank& each) {
     return each.instance == rank.instance;
@@ -310,7 +310,7 @@ std::optional<RankPlace> SshChannel::move(GangRank& rank) {
     own->host = rank.host = before;
   };
   const auto suspects = connections_.suspects();
-  std::vector<std::string> hosts; // Those that are connected first: the others may let us wait.
+  std::vector<std::string> hosts; // Connected hosts come first: others may take time.
   for (const auto& host : plan_.hosts) {
     const auto taken =
         std::count_if(plan_.ranks.begin(), plan_.ranks.end(), [&](const GangRank& each) {

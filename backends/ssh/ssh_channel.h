@@ -80,11 +80,11 @@ class SshChannel : public Channel {
   HostsKnown known_;
   std::map<std::string, std::string> moved_; ///< Hosts of instances whose own is lost in this run.
   bool is_fresh_ = false;                    ///< All hosts were asked, and nothing has run since.
-  std::map<RankId, std::string> running_;    ///< Their hosts.
+  std::map<RankId, std::string> running_;    ///< Hosts of running ranks.
   std::vector<RankEnding> endings_;          ///< Not yet reported.
   OutputSink output_;
   std::function<bool()> stops_ = [] { return false; };
-  /// Of a wait beside ranks that run.
+  /// Ends a wait beside running ranks.
   std::function<bool()> stops_or_ended_ = [this] { return stops_() || !endings_.empty(); };
   std::map<std::string, std::set<int>> given_; ///< Ports, by address.
   std::map<RankId, Clock::time_point> killed_; ///< When each was last sent SIGKILL.

@@ -13,12 +13,12 @@ namespace dtrain::ssh {
 /// silent for a minute.
 std::vector<std::string> ssh_command(const std::string& host, const std::string& command);
 
-/// The same for a connection that is kept (connection.h), whose heartbeats say whether the host is
-/// there. `log`: where ssh writes what it has to say.
+/// The same for a connection that stays open (connection.h), whose heartbeats tell whether the host
+/// is there. `log`: where ssh writes its messages.
 std::vector<std::string> ssh_connection_command(const std::string& host, const std::string& log,
                                                 const std::string& command);
 
-/// One line of what ssh said, and what to do about it.
+/// One line of ssh's messages, and what to do about it.
 std::string explain_loss(const std::string& host, std::string_view said);
 
 } // namespace dtrain::ssh

@@ -9,7 +9,7 @@ namespace dtrain::ssh {
 
 inline constexpr int k_most_tries = 6;
 
-/// By what ssh said at its end.
+/// Recognised by ssh's last message.
 bool is_turned_away(std::string_view said);
 
 /// Before the try of that number; the second is number 1.

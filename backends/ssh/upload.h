@@ -18,14 +18,14 @@ class Upload {
  public:
   Upload(Connections& connections, std::string host, const Payload& payload,
          const std::vector<std::string>& digests);
-  /// Of one that has not ended, with its connection: half a file is there.
+  /// Also ends the connection of an unfinished upload, as half a file is there.
   ~Upload();
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
 
   const std::string& host() const { return host_; }
 
-  /// What is to be read next; -1: the connection's events say when it goes on.
+  /// The descriptor to read next; -1: events of the connection drive it.
   int out() const;
 
   /// True once it has ended, well or not.
@@ -43,9 +43,9 @@ class Upload {
   std::string host_;
   pid_t tar_ = 0;
   Fd archive_;
-  Fd said_; ///< By tar.
+  Fd said_; ///< Messages of tar.
   std::size_t sent_ = 0;
-  RankId asked_ = 0; ///< To keep it; 0: not yet.
+  RankId asked_ = 0; ///< The request to keep the file; 0: not sent yet.
   bool has_ended_ = false;
   std::string failure_;
   std::vector<char> block_;
