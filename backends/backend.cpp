@@ -10,7 +10,7 @@ namespace dtrain {
 
 namespace {
 
-/// Of a function that the engine has not, though its table does not say so.
+/// For a function that the engine lacks, although its table does not say so.
 [[noreturn]] void missing(std::string_view function) {
   throw std::logic_error(
       fmt::format("the backend has no {}(), and its table does not say so", function));

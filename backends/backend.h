@@ -1,9 +1,9 @@
 // The seam between jobs and engines. A backend is one folder that implements this interface and
-// says in a table what it takes and what it cannot do (engine.h), one folder of templates, and one
-// line in registry.cpp; the conformance suite says when it is done.
+// declares in a table what it takes and what it cannot do (engine.h), one folder of templates, and
+// one line in registry.cpp; the conformance suite decides when it is done.
 //
-// plan() reads and asks, and changes nothing. Every side effect is in the other calls, and each
-// either happens whole or throws with nothing left behind.
+// plan() only reads and asks, and changes nothing. All side effects are in the other calls, each of
+// which either succeeds completely or throws and leaves nothing behind.
 #pragma once
 
 #include "backends/job_output.h"
@@ -30,9 +30,9 @@ struct ListQuery {
 /// Return false to stop.
 using StatusSink = std::function<bool(const JobStatus&)>;
 
-/// Of one of the jobs that are watched.
+/// A change in one of the watched jobs.
 struct JobNews {
-  std::size_t which = 0; ///< Of the names.
+  std::size_t which = 0; ///< Index in the names.
   JobStatus status = {};
   std::exception_ptr error = {}; ///< Set: it is watched no longer; NotFound where it was deleted.
 };
@@ -40,8 +40,8 @@ struct JobNews {
 /// Return false to watch that job no longer.
 using NewsSink = std::function<bool(const JobNews&)>;
 
-/// Other jobs have taken what the plan names since it was made: a plan that is made now can be
-/// submitted. Nothing of the job is left.
+/// Other jobs have taken what the plan names since it was made: a new plan can be submitted.
+/// Nothing of the job is left.
 struct StalePlan : EngineError {
   using EngineError::EngineError;
 };
@@ -52,12 +52,13 @@ class Backend {
 
   virtual std::string_view name() const = 0;
 
-  /// Where jobs go for which none is named: the kubeconfig context's, or "default".
+  /// The namespace of jobs that name none: the kubeconfig context's, or "default".
   virtual std::string default_namespace() { return "default"; }
 
-  /// What submit() carries out, and --dry-run prints, of a resolved job: Plan::job has what the job
-  /// left for the engine to choose, and each choice is a line of the notices. Creates nothing.
-  /// Throws UsageError naming the flag of what cannot be read, or that the engine cannot give.
+  /// The plan of a resolved job, which --dry-run prints and submit() carries out: Plan::job
+  /// includes what the job left for the engine to choose, and each choice is a line of the notices.
+  /// Creates nothing. Throws UsageError naming the flag of what cannot be read, or that the engine
+  /// cannot give.
   virtual Plan plan(JobSpec job, const Templates& templates) = 0;
 
   /// Told, before plan(), of a resolved job that submit() is likely to be given: what takes long to
@@ -80,28 +81,28 @@ class Backend {
   virtual void watch_all(const std::string& namespace_name, const std::vector<std::string>& names,
                          const NewsSink& sink) = 0;
 
-  /// The same of one job; throws what it is watched no longer for.
+  /// The same for one job; throws the error for which it can no longer be watched.
   void watch(const JobRef& job, const StatusSink& sink);
 
   /// Lines in time order across instances, until all are given (or, following, the job has ended).
   virtual void logs(const JobRef& job, const LogQuery& query, const LogSink& sink) = 0;
 
-  /// Ends every process and forgets the job. NotFound where there is none.
+  /// Ends every process and forgets the job. Throws NotFound if there is none.
   virtual void remove(const JobRef& job) = 0;
 
   virtual std::vector<CheckResult> check() = 0;
 
-  /// What the engine wrote down about the job, the oldest first; nothing where it keeps no such
-  /// record.
+  /// The events that the engine recorded about the job, oldest first; empty if the engine keeps
+  /// none.
   virtual std::vector<JobEvent> events(const JobRef& /*job*/) { return {}; }
 
-  /// Of one namespace, or of all where it is empty; by namespace and name. Nothing where the engine
-  /// has no data by name.
+  /// Data of one namespace, or of all if it is empty, by namespace and name. Empty if the engine
+  /// has no named data.
   virtual std::vector<Claim> claims(const std::string& /*namespace_name*/) { return {}; }
 
-  /// Where the job's TensorBoard runs in a network that this machine does not see: opens `port` (0:
-  /// any that is free) of 127.0.0.1 to it, gives its URL there to `opened`, and serves it until
-  /// SIGINT or SIGTERM, whose number it returns. Nothing where it needs no such port.
+  /// If the job's TensorBoard runs in a network that this machine cannot reach: opens `port` (0:
+  /// any free one) of 127.0.0.1 to it, calls `opened` with its URL there, and serves it until
+  /// SIGINT or SIGTERM, whose number it returns. Returns nothing if no such port is needed.
   virtual std::optional<int>
   forward_tensorboard(const JobRef& /*job*/, int /*port*/,
                       const std::function<void(const std::string& url)>& /*opened*/) {
@@ -111,8 +112,8 @@ class Backend {
   /// The job as it was submitted, for `clone`.
   virtual JobSpec spec(const JobRef& job) = 0;
 
-  // What not every engine can. Its table says what it cannot (Engine::cannot), and nobody asks for
-  // that; an engine whose table does not say it has these.
+  // Optional operations. An engine's table lists those that it cannot do (Engine::cannot), and
+  // nobody calls them; an engine must implement the others.
 
   /// The plan as the engine would store it, by its own validation; nothing is stored.
   virtual std::vector<Plan::Document> try_plan(const Plan& plan);
@@ -131,13 +132,13 @@ class Backend {
   virtual int exec(const JobRef& job, const std::string& instance,
                    const std::vector<std::string>& command);
 
-  /// A tar archive of a file or folder of an instance's, as it is now. `path`: from the folder that
-  /// the instance was started in, or absolute. NotFound where there is none; EngineError where it
-  /// cannot be read whole.
+  /// Sends a tar archive of a file or folder of an instance, as it is now. `path`: relative to the
+  /// folder in which the instance was started, or absolute. Throws NotFound if it does not exist,
+  /// and EngineError if it cannot be read completely.
   virtual void read_files(const JobRef& job, const std::string& instance, const std::string& path,
                           const ByteSink& sink);
 
-  /// Of the instances that run.
+  /// Usage of running instances.
   virtual std::vector<InstanceUsage> usage(const JobRef& job);
 
  protected:

@@ -182,7 +182,7 @@ std::vector<AccessFlag> access_flags() {
 }
 
 const std::vector<JobField>& engine_fields() {
-  static std::vector<std::string> groups; // To which the fields point.
+  static std::vector<std::string> groups; // The fields point to it.
   static const std::vector<JobField> all = [] {
     std::vector<JobField> fields;
     groups.reserve(engines().size());

@@ -1,6 +1,6 @@
-// What an engine says of itself: a table in its own folder. --help, the man pages, Tab, profiles
-// and the errors about what an engine does not take are made from these tables, so that no other
-// folder names an engine.
+// An engine's declaration of itself: a table in its own folder. --help, the man pages, Tab,
+// profiles and the errors about what an engine does not take are made from these tables, so that no
+// other folder names an engine.
 #pragma once
 
 #include "backends/backend.h"
@@ -25,7 +25,7 @@ class EngineAccess {
   std::string get(std::string_view name) const;
   std::string& operator[](std::string_view name);
 
-  /// " --context=x", as a shell reads it; of what was said and finds a job again.
+  /// " --context=x", quoted for a shell: the flags given that are needed to find a job again.
   std::string flags() const;
 
  private:
@@ -42,11 +42,11 @@ struct AccessFlag {
   std::string_view alias = "";
   bool in_profile = false;  ///< A profile may give it.
   bool picks_hosts = false; ///< Shown where jobs start or hosts are looked at: a job knows its own.
-  /// With Complete::engine, what Tab offers.
+  /// With Complete::engine, the candidates of Tab.
   std::vector<std::string> (*values)(const EngineAccess&) = nullptr;
 };
 
-/// What an engine does with one field of job_fields().
+/// How an engine uses one field of job_fields().
 struct FieldUse {
   enum class Kind { taken, unused, refused } kind;
   std::string_view key;
@@ -66,19 +66,19 @@ std::vector<FieldUse> field_table(const std::vector<std::string_view>& taken,
                                   const std::vector<FieldExcuse>& unused,
                                   const std::vector<FieldExcuse>& refused);
 
-/// What an engine makes of a field that it takes, where the field's help does not say it.
+/// What an engine makes of a field, if the field's help does not say it.
 struct FieldNote {
   std::string_view key;
   std::string_view text; ///< "admits it by Kueue's LocalQueue"
 };
 
-/// What not every engine can do with a job, each by a function of Backend's of its own.
+/// Operations that not every engine has, each a function of Backend.
 enum class Ability { try_plan, suspend, scale, exec, cp, top_node, top_job };
 
 /// How a user asks for it: "scale", or the flag "--dry-run=server".
 std::string_view ability_name(Ability ability);
 
-/// What an engine cannot do.
+/// An operation that an engine cannot do.
 struct Lack {
   Ability ability;
   std::string_view why; ///< "gives a job its nodes once; …", with what to do instead.
@@ -97,32 +97,33 @@ struct Engine {
   /// know of.
   std::vector<FieldUse> fields;
   std::vector<FieldNote> notes = {};
-  std::vector<Lack> cannot = {}; ///< What is not here, its Backend has.
+  std::vector<Lack> cannot = {}; ///< The Backend implements all others.
   std::vector<AccessFlag> access = {};
   /// Fields that it brings, which help shows in a group of its name. Of a key that an engine before
   /// it has too, the help follows that one's.
   std::vector<JobField> own = {};
-  std::vector<EnvironmentVariable> variables = {}; ///< That it reads, beside its flags'.
+  /// Variables that it reads, beside those of its flags.
+  std::vector<EnvironmentVariable> variables = {};
   std::vector<Helper> helpers = {};
-  /// Where jobs have their records on this machine, RECORDS/NAMESPACE/NAME below state_folder();
-  /// empty: they have none.
+  /// Jobs have their records on this machine in RECORDS/NAMESPACE/NAME below state_folder(); empty:
+  /// they have none.
   std::string_view records = "";
 
-  /// Of a key; refused where the engine says nothing.
+  /// How a field is used; refused if the engine does not list it.
   FieldUse use_of(std::string_view key) const;
   bool takes(std::string_view key) const { return use_of(key).kind == FieldUse::Kind::taken; }
 
-  /// Null: it can.
+  /// Null if it can.
   const Lack* lack_of(Ability ability) const;
 
   /// Throws UsageError with the reason where it cannot.
   void require(Ability ability) const;
 
-  /// "Ssh": the group of what it brings.
+  /// "Ssh": the group of its own flags in --help.
   std::string group() const;
 };
 
-/// All, the first of which is the default. registry.cpp is this list and nothing else.
+/// All engines, the default first. registry.cpp is this list and nothing else.
 const std::vector<const Engine*>& engines();
 
 /// Throws UsageError with the known names for any other.
@@ -136,10 +137,10 @@ std::unique_ptr<Backend> make_backend(std::string_view name, const EngineAccess&
 /// The engines' helper of that name; null: none.
 const Helper* find_helper(std::string_view command);
 
-/// What dtrain reads (variables_of_dtrain()), then what its engines do.
+/// Variables of dtrain (variables_of_dtrain()), then those of its engines.
 std::vector<EnvironmentVariable> environment_variables();
 
-/// All engines' access flags, one of each name.
+/// All engines' access flags, one for each name.
 std::vector<AccessFlag> access_flags();
 
 /// A field that an engine brings.
@@ -157,17 +158,17 @@ JobField own_field(Member<Value> member, std::string_view flags, std::string_vie
 /// A text, whose key is its flag without dashes.
 JobField text_field(std::string_view flag, std::string_view metavar, std::string_view help);
 
-/// Of that key; empty: nothing was said.
+/// The value for that key; empty: not given.
 std::string engine_value(const JobSpec& job, std::string_view key);
 
-/// Throws UsageError naming flag and engine for what the job asks for and its engine refuses. Gives
-/// a line for each field that it has no use for.
+/// Throws UsageError naming flag and engine for a field that the engine refuses. Returns a line for
+/// each field that it does not use.
 std::vector<std::string> check_fields(const JobSpec& job);
 
 /// "local, kubernetes": those that take the field of that key.
 std::string engines_that_take(std::string_view key);
 
-/// The same of those that cannot do it.
+/// The same for the engines that cannot do it.
 std::string engines_that_cannot(Ability ability);
 
 /// "; kubernetes: admits it by Kueue's LocalQueue", of each field that an engine has a note on, or

@@ -1,4 +1,4 @@
-// What ranks wrote: the lines of their logs, and their files.
+// The output of ranks: the lines of their logs, and their files.
 #pragma once
 
 #include "backends/job_status.h"
@@ -16,7 +16,7 @@ struct LogQuery {
   std::int64_t tail = -1; ///< Last lines of each instance; -1: all.
   Time since = 0;
   bool previous = false;      ///< The run before the last restart.
-  std::string container = {}; ///< Of each instance's; empty: the program's.
+  std::string container = {}; ///< In each instance; empty: the program's.
 
   /// Told, while following and at each change, why nothing runs yet: an image that cannot be
   /// pulled, no room in the cluster. May be empty.
@@ -31,7 +31,7 @@ struct LogLine {
   std::string_view text; ///< Without its newline.
 };
 
-/// One that throws ends what is being read.
+/// A sink that throws ends the reading.
 using ByteSink = std::function<void(std::string_view)>;
 
 /// Return false to stop.

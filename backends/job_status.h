@@ -1,5 +1,5 @@
-// What an engine shows: jobs and their instances, its nodes and data, and whether jobs can run on
-// it.
+// What engines report: jobs and their instances, nodes and data, and whether jobs can run on the
+// engine.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ std::string_view phase_name(Phase phase); ///< "RUNNING"
 constexpr bool is_final(Phase phase) {
   return phase == Phase::succeeded || phase == Phase::failed || phase == Phase::terminated;
 }
-/// Neither starts nor holds anything by itself.
+/// It neither starts nor holds anything by itself.
 constexpr bool is_held_back(Phase phase) {
   return phase == Phase::queuing || phase == Phase::suspended;
 }
@@ -27,7 +27,7 @@ constexpr bool is_held_back(Phase phase) {
 using Time = std::int64_t;
 inline constexpr Time k_second = 1'000'000'000;
 
-/// One rank's process (a Pod, a Slurm task).
+/// The process of one rank (a Pod, a Slurm task).
 struct InstanceStatus {
   std::string name; ///< "worker-0"
   Phase phase = Phase::pending;
@@ -36,8 +36,8 @@ struct InstanceStatus {
   bool is_chief = false;
   int gpus = 0; ///< Requested.
   std::string node;
-  std::int64_t pid = 0;         ///< Where the engine has one; 0: none.
-  std::optional<int> exit_code; ///< After it ended by itself.
+  std::int64_t pid = 0;         ///< If the engine has one; 0: none.
+  std::optional<int> exit_code; ///< Set after it ended by itself.
   std::optional<int> signal;    ///< After a signal ended it.
 };
 
@@ -68,7 +68,7 @@ struct JobSummary {
   Time created = 0;
   Time started = 0;
   Time ended = 0;
-  int gpus_requested = 0; ///< All instances together.
+  int gpus_requested = 0; ///< By all instances together.
   int gpus_allocated = 0;
   std::string node;                ///< Chief's.
   std::vector<std::string> labels; ///< KEY=VALUE
@@ -78,7 +78,7 @@ struct JobSummary {
 struct JobStatus : JobSummary {
   std::string uid;
   int restarts = 0;
-  std::string tensorboard; ///< Its URL; empty: none.
+  std::string tensorboard; ///< URL of TensorBoard; empty: none.
   std::string reason;      ///< Why pending or failed, one line, from the engine.
   Time starts = 0;         ///< When the engine expects to start it; 0: it does not say.
   std::vector<InstanceStatus> instances;
@@ -90,7 +90,7 @@ struct JobRef {
   std::string name;
 };
 
-/// What an engine wrote down about a job's objects.
+/// An event that an engine recorded about a job's objects.
 struct JobEvent {
   std::string source; ///< "pod/mnist-worker-0"
   std::string type;   ///< "Normal", "Warning"
@@ -98,7 +98,7 @@ struct JobEvent {
   std::string message;
 };
 
-/// What one instance, with all processes below it, uses.
+/// Resource usage of one instance, with all processes below it.
 struct InstanceUsage {
   std::string instance;
   std::string node;
@@ -113,13 +113,14 @@ struct NodeStatus {
   std::string address;
   std::string role;   ///< "control-plane", or empty.
   std::string status; ///< "Ready", "NotReady", "Ready,SchedulingDisabled"
-  int gpus = 0;       ///< That jobs may have.
+  int gpus = 0;       ///< GPUs that jobs may have.
   int gpus_requested = 0;
   double cpus = 0; ///< 0: the engine does not say, nor of what follows.
   double cpus_used = 0;
   std::int64_t memory = 0; ///< Bytes.
   std::int64_t memory_used = 0;
-  std::string unseen = {}; ///< What we may not see of it, and by which right we could; one line.
+  /// What we may not see of it, and the right that would be needed; one line.
+  std::string unseen = {};
   int gpus_free() const { return gpus > gpus_requested ? gpus - gpus_requested : 0; }
 };
 
@@ -134,7 +135,7 @@ struct Claim {
 
 /// One line of `dtrain check`.
 struct CheckResult {
-  /// A note: what the engine cannot do, which keeps no job from running.
+  /// A note says what the engine cannot do, which keeps no job from running.
   enum class Level { ok, note, warning, error } level = Level::ok;
   std::string what;  ///< "GPUs"
   std::string found; ///< "none: jobs run on the CPU"

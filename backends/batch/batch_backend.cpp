@@ -34,7 +34,7 @@
 namespace dtrain::batch {
 namespace {
 
-/// Between two looks at what a job leaves in its folder.
+/// Between two looks at the records in a job's folder.
 constexpr std::chrono::milliseconds k_first_wait{100};
 constexpr std::chrono::milliseconds k_longest_wait{2000};
 
@@ -55,7 +55,8 @@ std::string as_script(const std::vector<std::string>& variables) {
   return text;
 }
 
-/// What failed said last; of a job that no rank made fail, the queue's own words are why.
+/// Adds the last lines of what failed; for a job that no rank made fail, the queue's messages say
+/// why.
 void add_last_lines(std::string text, JobStatus& status) {
   FailureCause& cause = *status.cause;
   constexpr std::size_t k_longest = 2048;
@@ -70,14 +71,14 @@ void add_last_lines(std::string text, JobStatus& status) {
   }
 }
 
-/// Its line "? WHY" of accounting that does not answer.
+/// Its line "? WHY", if accounting did not answer.
 std::string unheard_in(std::string_view text) {
   const auto begin = text.find("\n? ");
   const auto line = begin == std::string_view::npos ? "" : text.substr(begin + 3);
   return printable(line.substr(0, line.find('\n')));
 }
 
-/// Of an answer of ask_job()'s or ask_all()'s: the cluster that was asked.
+/// In an answer of ask_job() or ask_all(): the cluster that was asked.
 std::string cluster_of(std::string_view answer) {
   constexpr std::string_view k_line = "\ncluster ";
   const auto at = answer.find(k_line);
@@ -85,8 +86,8 @@ std::string cluster_of(std::string_view answer) {
   return std::string(rest.substr(0, rest.find('\n')));
 }
 
-/// What has its variables. A launcher's workers have no process, and so none of their own: those of
-/// the launcher.
+/// The file with the variables. Workers of a launcher have no process, and so use the launcher's
+/// variables.
 std::string environment_file(const Found& found, const JobStatus& status,
                              const std::string& instance) {
   const std::string& first = status.instances.front().name;
@@ -256,7 +257,7 @@ exit 0)sh",
 void BatchBackend::watch_all(const std::string& namespace_name,
                              const std::vector<std::string>& names, const NewsSink& sink) {
   auto wait = k_first_wait;
-  std::map<std::size_t, std::string> before; // Of those that are still watched.
+  std::map<std::size_t, std::string> before; // State of jobs that are still watched.
   std::vector<Followed> jobs;
   for (std::size_t i = 0; i < names.size(); ++i) {
     before[i];
@@ -369,13 +370,13 @@ int BatchBackend::exec(const JobRef& job, const std::string& instance,
   return login_.run_in_foreground(engine_script("exec"), args);
 }
 
-/// From the folder that all nodes share.
+/// Reads from the folder that all nodes share.
 void BatchBackend::read_files(const JobRef& job, const std::string& instance,
                               const std::string& path, const ByteSink& sink) {
   const Found found = find(job);
   const JobStatus status = found.status();
   const auto where = fmt::format("{}/{}{}", job.name, instance, login_.place());
-  // Where the rank's command was started, as its variables have it (ranks.sh).
+  // The folder in which the rank's command was started, from its variables (ranks.sh).
   const std::string script = R"sh(if [ "$(tail -n 1 "$1" 2>/dev/null)" != "# all" ]; then
   echo "it has not started" >&2
   exit 1
@@ -396,7 +397,7 @@ set -- "$(. "$1" >/dev/null 2>&1 && printf %s "$PWD")" "$2"
   }
 }
 
-/// One step a job, as an array's task is, on all of its nodes.
+/// One step per job (or task of an array), on all of its nodes.
 std::vector<InstanceUsage> BatchBackend::usage(const JobRef& job) {
   const Found found = find(job);
   require_here(found.record);

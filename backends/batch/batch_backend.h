@@ -1,13 +1,12 @@
 // Jobs of a queue: a batch script in a folder that the nodes share, and the queue's own commands.
 //
-// A queue keeps a job's state for a few minutes after its end; what it does not keep, every rank's
-// end and what it printed, the script leaves in the job's folder (record.h). Beside the job run
-// only the shell that starts each rank and what it has to note when that printed
-// (templates/batch/ranks.sh).
+// A queue keeps a job's state for a few minutes after its end; the rest, every rank's end and
+// output, the script writes to the job's folder (record.h). Beside the job there are only the shell
+// that starts each rank, and the one that notes when it printed (templates/batch/ranks.sh).
 //
-// What an engine on top of it adds: its options and their script (render_script()), what it is
-// called with (queue_system.h), how it is asked and how its answers are read, and
-// templates/ENGINE/commands: cluster.sh, end.sh, exec.sh, suspend.sh, resume.sh and usage.sh.
+// An engine adds its options and their script (render_script()), its declarations (queue_system.h),
+// queries and the reading of their answers, and templates/ENGINE/commands: cluster.sh, end.sh,
+// exec.sh, suspend.sh, resume.sh and usage.sh.
 #pragma once
 
 #include "backends/backend.h"
@@ -53,11 +52,11 @@ class BatchBackend : public Backend {
 
   const Login& login() const { return login_; }
 
-  /// One of templates/ENGINE/commands, and of templates/batch/commands.
+  /// One of the scripts in templates/ENGINE/commands or templates/batch/commands.
   std::string engine_script(std::string_view name) const;
   static std::string batch_script(std::string_view name);
 
-  /// The batch script of a job. Throws UsageError where it asks for what the queue cannot give.
+  /// The batch script of a job. Throws UsageError if the job asks for what the queue cannot give.
   virtual std::string render_script(const JobSpec& job, const Templates& templates,
                                     const LoginFacts& login) const = 0;
 
@@ -71,13 +70,13 @@ class BatchBackend : public Backend {
   /// is about; empty: not known.
   virtual std::string refused_options(const std::string& script, std::string_view error) const = 0;
 
-  /// Asks for the records of a job, and the queue. The answer's lines: the job's folder; the
-  /// records, with "cluster NAME" of the one that was asked; an empty one; what the queue says, for
-  /// read_jobs(), and "? WHY" where its accounting did not answer. Without a folder of the user's
-  /// "USER ID" of another's job by that name, or nothing.
+  /// Asks for the records of a job, and the queue. Lines of the answer: the job's folder; the
+  /// records, with "cluster NAME" of the cluster that was asked; an empty line; the queue's output,
+  /// for read_jobs(), and "? WHY" if its accounting did not answer. If the user has no such folder:
+  /// "USER ID" of another user's job by that name, or nothing.
   virtual std::string ask_job(const JobRef& job) const = 0;
 
-  /// The same of all jobs, without the folder.
+  /// The same for all jobs, without the folder.
   virtual std::string ask_all() const = 0;
 
   virtual std::vector<QueuedJob> read_jobs(std::string_view said) const = 0;
@@ -85,7 +84,7 @@ class BatchBackend : public Backend {
  private:
   LoginFacts login_facts(const JobSpec& job) const;
   Found find(const JobRef& job) const;
-  JobStatus whole_status(const Found& found) const; ///< With what failed said last.
+  JobStatus whole_status(const Found& found) const; ///< With the last lines of what failed.
   std::string read_records_of(const Found& found) const;
   Followed follow(const JobRef& job) const;
   bool hold(const JobRef& job, bool held);
@@ -93,7 +92,7 @@ class BatchBackend : public Backend {
 
   Login login_;
   bool has_answered_ = false;             ///< The queue has, since this was made.
-  std::unique_ptr<Subprocess> submitter_; ///< Of the job that is expected; null: none is.
+  std::unique_ptr<Subprocess> submitter_; ///< Prepared for the job that is expected; null: none is.
 };
 
 } // namespace dtrain::batch

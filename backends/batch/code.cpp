@@ -37,7 +37,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// Also what it came to, for people.
+/// Also returns a summary for people in `text`.
 std::string pack(const std::string& folder, const SubmitSink& tell, std::string& text) {
   const CodeArchive archive =
       pack_folder(folder, k_most_packed_bytes, as_step(SubmitStep::upload, tell));

@@ -8,7 +8,8 @@
 
 namespace dtrain::batch {
 
-/// Of --sync-mode, a tar archive, gzip. Throws UsageError naming what cannot be had.
+/// The code of --sync-mode as a tar archive with gzip. Throws UsageError naming what cannot be
+/// fetched.
 std::string packed_code(const JobSpec& job, const SubmitSink& tell);
 
 } // namespace dtrain::batch

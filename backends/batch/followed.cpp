@@ -49,7 +49,7 @@ void Followed::look_at_files() {
   }
   found_->record = std::move(record);
   if (found_->record.has_ended()) {
-    pace_.hurry(); // What failed, the queue may have ended.
+    pace_.hurry(); // The queue may have ended what failed.
   } else if (!is_first) {
     pace_.changed();
   }

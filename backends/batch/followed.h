@@ -1,6 +1,5 @@
-// A job that is followed: what it leaves in its folder says when its ranks start and end. The
-// queue, which tells nobody of a change, is asked when something has changed there, and seldom
-// else.
+// A job that is followed. Records in its folder tell when its ranks start and end; the queue, which
+// reports no changes, is asked when a record has changed, and rarely otherwise.
 #pragma once
 
 #include "backends/batch/queue_system.h"
@@ -33,7 +32,7 @@ class Followed {
            bool has_answered)
       : find_(std::move(find)), read_records_(std::move(read_records)), retry_(has_answered) {}
 
-  /// As it stands.
+  /// The current state.
   const Found& look();
 
  private:
@@ -42,7 +41,7 @@ class Followed {
   std::function<Found()> find_;
   std::function<std::string(const Found&)> read_records_;
   std::optional<Found> found_;
-  std::string text_; ///< Its records.
+  std::string text_; ///< The text of its records.
   PollPace pace_;
   RetryPolicy retry_;
 };

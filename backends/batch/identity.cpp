@@ -8,7 +8,7 @@ namespace dtrain::batch {
 namespace {
 
 constexpr Time k_skew =
-    300 * k_second; ///< Of two machines' clocks: munge lets them differ as much.
+    300 * k_second; ///< Largest difference of two machines' clocks, as munge allows.
 
 bool has_word(std::string_view text, std::string_view word) {
   const auto at = text.find(word);
@@ -31,7 +31,7 @@ bool is_ours(const JobRecord& record, const QueuedJob& job) {
   if (job.comment.find("dtrain ") != std::string::npos) {
     return false;
   }
-  // To tell of it; nobody's job is ended by its number alone (remove.sh).
+  // Good enough to report; a job is never ended by its number alone (remove.sh).
   return !is_timed || std::abs(job.submitted - since) <= k_skew;
 }
 

@@ -13,12 +13,12 @@ namespace dtrain::batch {
 /// "dtrain NAMESPACE/NAME", the comment of a job.
 std::string comment_of(const JobRef& job);
 
-/// Of a job that has the record's number. Accounting need not keep comments, and a site may set its
-/// own: then when it was submitted decides.
+/// Whether a job with the record's number is the record's job. Accounting may keep no comments, and
+/// a site may set its own: then the time of submission decides.
 bool is_ours(const JobRecord& record, const QueuedJob& job);
 
-/// Gives a record that has no number that of the job it is of: its submission was cut off after
-/// the queue had the job.
+/// Finds the number for a record that has none: its submission was cut off after the queue had
+/// accepted the job.
 void find_number(JobRecord& record, const Queue& queue);
 
 /// Marks the record of a job that another cluster than `here` has.

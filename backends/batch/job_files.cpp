@@ -12,7 +12,7 @@
 namespace dtrain::batch {
 namespace {
 
-/// What is asked for at a time: a line each, which must fit into a socket's buffer together.
+/// Requests sent at a time, one line each, which must fit into a socket's buffer together.
 constexpr std::size_t k_most_asked = 64;
 
 Command fed_command(const Login& login, const std::string& folder) {

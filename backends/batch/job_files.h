@@ -21,14 +21,14 @@ class JobFiles {
   JobFiles(const Login& login, const std::string& folder);
 
   struct State {
-    std::int64_t size = -1; ///< In bytes; -1: it is not there.
+    std::int64_t size = -1; ///< In bytes; -1: it does not exist.
     Time written = 0;       ///< The last time.
   };
 
   std::vector<State> look(const std::vector<std::string>& names);
 
-  /// Their bytes, in order. Several are asked for at a time, so that what is far away is not waited
-  /// for once for each. Throws EngineError where one cannot be read.
+  /// Contents of the pieces, in order. Several are requested at a time, so that a distant login
+  /// node costs one round trip, not one for each. Throws EngineError if one cannot be read.
   std::vector<std::string> read(const std::vector<Piece>& pieces);
 
  private:
@@ -38,7 +38,7 @@ class JobFiles {
 
   Subprocess program_;
   std::string place_;
-  std::string buffer_; ///< What came and was not taken yet.
+  std::string buffer_; ///< Bytes that have arrived and not been taken yet.
 };
 
 } // namespace dtrain::batch

@@ -14,8 +14,8 @@
 namespace dtrain::batch {
 namespace {
 
-constexpr int k_not_found = 127; ///< Of sh: there is no such command.
-constexpr int k_no_link = 255;   ///< Of ssh.
+constexpr int k_not_found = 127; ///< Exit code of sh: there is no such command.
+constexpr int k_no_link = 255;   ///< Exit code of ssh: no connection.
 
 /// state_folder() of the machine that it runs on, less its last name.
 constexpr const char* k_state_home =
@@ -25,7 +25,7 @@ constexpr const char* k_state_home =
 esac
 )sh";
 
-/// What a person needs of "sbatch: error: Batch job submission failed: Invalid qos".
+/// The part that a person needs of "sbatch: error: Batch job submission failed: Invalid qos".
 std::string cause_of(const QueueSystem& system, const std::string& errors) {
   std::string_view text = errors;
   for (const std::string_view noise : system.noise) {
@@ -37,10 +37,11 @@ std::string cause_of(const QueueSystem& system, const std::string& errors) {
   return printable(text.substr(0, text.find('\n')));
 }
 
-/// A folder of the user's own with room in the name of a socket, which is short; empty: there is
+/// A folder of the user's own whose path is short enough for the name of a socket; empty: there is
 /// none.
 std::string socket_folder() {
-  constexpr std::size_t k_longest = 104 - 60; // With ssh's hash, and its mark of a new one.
+  // Leaves room for ssh's hash, and its suffix of a new socket.
+  constexpr std::size_t k_longest = 104 - 60;
   const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
   std::vector<std::string> folders = {fmt::format("/tmp/dtrain-ssh-{}", geteuid())};
   if (runtime != nullptr && *runtime == '/') {
@@ -153,7 +154,7 @@ void Login::refuse(const CommandResult& result) const {
   }
   std::string cause = cause_of(*system_, result.errors);
   if (cause.empty() || cause.find(system_->no_contact) != std::string::npos) {
-    // Where it looked for which controller.
+    // Reports which controller it asked.
     const std::string ping = run_command(command(std::string(system_->ping), {}, {})).out;
     cause += fmt::format("{}{} says: {}", cause.empty() ? "" : "; ", system_->ping,
                          printable(ping.substr(0, ping.find('\n'))));

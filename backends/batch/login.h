@@ -1,6 +1,6 @@
-// The machine that the queue's commands are run on: this one, or over ssh the one that --login-host
-// names. The code is the same: what is done there is one of our scripts, run by sh. On this machine
-// what a user waits for most often goes without sh (submission.h, records_here.h).
+// The machine on which the queue's commands run: this one, or the one of --login-host, over ssh.
+// The code is the same: our scripts, run by sh. On this machine the most frequent operations do
+// without sh (submission.h, records_here.h).
 #pragma once
 
 #include "backends/batch/queue_system.h"
@@ -24,11 +24,11 @@ class Login {
   Command command(const std::string& script, const std::vector<std::string>& args,
                   std::string input = {}) const;
 
-  /// The same on this terminal, to its end: its exit code.
+  /// The same on this terminal, until it ends: returns its exit code.
   int run_in_foreground(const std::string& script, const std::vector<std::string>& args) const;
 
-  /// Its stdout. Throws EngineError with what it said on stderr where it ends with another exit
-  /// code than 0; its first line, since that has the cause.
+  /// Returns its stdout. If the exit code is not 0, throws EngineError with the first line of its
+  /// stderr, which has the cause.
   std::string run(const std::string& script, const std::vector<std::string>& args = {},
                   std::string input = {}) const;
 
@@ -38,7 +38,8 @@ class Login {
 
   bool is_here() const { return host_.empty(); }
 
-  /// One of the queue's own commands, on this machine. Throws EngineError where it has none.
+  /// Starts one of the queue's own commands, on this machine. Throws EngineError if it is not
+  /// there.
   std::unique_ptr<Subprocess> start(const Command& command) const;
 
   /// Throws EngineError of a script or a command that failed, as run() does.
@@ -50,7 +51,7 @@ class Login {
  private:
   const QueueSystem* system_;
   std::string host_;
-  mutable std::vector<std::string> ssh_words_; ///< Once they are known.
+  mutable std::vector<std::string> ssh_words_; ///< Set once they are known.
 };
 
 } // namespace dtrain::batch

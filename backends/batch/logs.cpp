@@ -19,14 +19,15 @@ namespace {
 
 constexpr std::int64_t k_least_piece = 64 << 10;
 constexpr std::int64_t k_largest_piece = 1 << 20;
-constexpr std::int64_t k_all_pieces = 64 << 20; ///< In memory, of all files.
+constexpr std::int64_t k_all_pieces = 64 << 20; ///< Memory for all files together.
 constexpr std::chrono::milliseconds k_pause{200};
-constexpr std::chrono::milliseconds k_between_looks{500}; ///< At how the job stands.
+/// Between two looks at the state of the job.
+constexpr std::chrono::milliseconds k_between_looks{500};
 
-/// How long a rank's files were at a time.
+/// The lengths of a rank's files at some time.
 struct Mark {
   Time time = 0;
-  std::array<std::int64_t, 2> sizes{}; ///< Of stdout's and stderr's.
+  std::array<std::int64_t, 2> sizes{}; ///< Of stdout and stderr.
 };
 
 std::vector<Mark> read_marks(std::string_view text) {
@@ -63,7 +64,7 @@ struct Source {
   }
 };
 
-/// One of a rank's two files, line by line, of which a piece is in memory.
+/// One of a rank's two files, read line by line, with one piece in memory.
 class Text {
  public:
   Text(std::string name, bool is_stderr) : name_(std::move(name)), is_stderr_(is_stderr) {}
@@ -80,7 +81,7 @@ class Text {
   /// `offset`: of a line's beginning.
   void start_at(std::int64_t offset) { begin_ = offset; }
 
-  /// What it reads next.
+  /// The piece that it reads next.
   JobFiles::Piece next_piece(std::int64_t most) const {
     const auto from = begin_ + static_cast<std::int64_t>(buffer_.size());
     return {name_, from, std::min(most, size_ - from)};
@@ -147,8 +148,8 @@ class Text {
   std::int64_t size_ = 0;
   Time written_ = 0;
   std::string buffer_;
-  std::int64_t begin_ = 0; ///< Of the buffer, in the file.
-  std::size_t at_ = 0;     ///< What comes before in the buffer was passed.
+  std::int64_t begin_ = 0; ///< Offset of the buffer in the file.
+  std::size_t at_ = 0;     ///< Offset in the buffer of what has not been passed.
   std::size_t line_end_ = 0;
   std::size_t mark_ = 0;
   bool is_complete_ = true;
@@ -160,7 +161,7 @@ struct Tail {
   std::int64_t lines = 0;
 };
 
-/// Where the last `count` lines of a file of that size begin, or as many as there are.
+/// Where the last `count` lines of a file of that size begin, or all lines if there are fewer.
 Tail find_tail(JobFiles& files, const Text& text, std::int64_t count) {
   if (count == 0) {
     return {text.size(), 0};
@@ -195,10 +196,10 @@ class Printer {
                        k_largest_piece);
   }
 
-  /// What is there, in the order of its times. False: the sink wants no more.
+  /// Prints what is there, ordered by time. Returns false if the sink wants no more.
   bool print();
 
-  /// What is added, and what later runs print.
+  /// Prints what is added, and the output of later runs.
   void follow(const std::function<JobStatus()>& status);
 
  private:
@@ -216,7 +217,7 @@ class Printer {
   std::vector<Text> texts_; ///< Two of each source's.
   const LogQuery& query_;
   const LogSink& sink_;
-  std::int64_t most_ = 0; ///< Of a file, in memory.
+  std::int64_t most_ = 0; ///< Memory for one file.
   std::string why_;       ///< Why nothing runs yet, as last reported.
 };
 
@@ -250,7 +251,8 @@ void Printer::read_all_marks() {
   }
 }
 
-/// Of both files of a rank the last lines, of which too many may be: those are left out in time.
+/// Keeps the last lines of both files of a rank, which may be too many: those are dropped when
+/// their times are known.
 void Printer::skip_to_tails() {
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     const Tail tail = find_tail(files_, texts_[i], query_.tail);
@@ -290,7 +292,7 @@ bool Printer::print() {
     pieces.push_back(text.next_piece(most_));
   }
   auto first = files_.read(pieces);
-  using Entry = std::pair<Time, std::size_t>; // Of one time, in the order of ranks.
+  using Entry = std::pair<Time, std::size_t>; // Lines of the same time are in the order of ranks.
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   const auto push = [&](std::size_t index) {
     if (texts_[index].next(files_, most_, !query_.follow)) {
@@ -316,7 +318,7 @@ bool Printer::print() {
 /// False: the sink wants no more.
 bool Printer::give_new(std::size_t index, bool is_whole) {
   while (texts_[index].next(files_, most_, is_whole)) {
-    // As far as it is known: what was printed between two looks was by then.
+    // As far as times are known: text that appeared between two looks was printed by the later one.
     if (!give(index, texts_[index].written())) {
       return false;
     }
@@ -325,7 +327,7 @@ bool Printer::give_new(std::size_t index, bool is_whole) {
 }
 
 bool Printer::follow_once(bool& is_quiet) {
-  // Where there is a next run, asked first, nothing more is printed in this one.
+  // If there is a next run (asked first), nothing more is printed in this one.
   std::vector<std::string> names;
   for (const Source& source : sources_) {
     names.push_back(source.folder(source.run + 1));

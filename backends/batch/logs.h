@@ -12,8 +12,8 @@
 
 namespace dtrain::batch {
 
-/// What is there of the job's last run, or, following, until the job has ended, from run to run.
-/// `folder`: the job's. `status`: how it stands now.
+/// Prints the output of the job's last run, or, if following, until the job has ended, from run to
+/// run. `folder`: the job's. `status`: its current status.
 void print_logs(const Login& login, const std::string& folder, const JobRecord& record,
                 const LogQuery& query, const LogSink& sink,
                 const std::function<JobStatus()>& status);

@@ -1,5 +1,5 @@
-// What the folder of a queue tells this room of it: its name, its environment, how
-// its submit command is called, and what its errors mean.
+// What the folder of a queue declares for this room: its name, its environment, how to call its
+// submit command, and what its errors mean.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 namespace dtrain::batch {
 
 struct QueueSystem {
-  std::string_view name;       ///< As people know it.
-  std::string_view engine;     ///< Also its templates' folder, and that of its jobs' files.
+  std::string_view name;       ///< Its usual name.
+  std::string_view engine;     ///< Also the folder of its templates, and of its jobs' files.
   std::string_view script;     ///< "script.sbatch", of a plan, and in the job's folder.
-  std::string_view log;        ///< In a job's folder, what the queue itself writes.
+  std::string_view log;        ///< In a job's folder, the file to which the queue writes.
   std::string_view logs;       ///< A pattern: also those of an array's tasks.
   std::string_view forgotten;  ///< "sacct -j", of a job that the queue has forgotten.
   std::string_view ping;       ///< "scontrol ping": says whether the controller answers.
@@ -22,7 +22,7 @@ struct QueueSystem {
   /// Set for all commands, so that what they say can be read.
   std::vector<std::pair<std::string, std::string>> environment;
 
-  /// Left out of an error's first line, of which the first that is there counts.
+  /// Prefixes removed from the first line of an error; the first that matches counts.
   std::vector<std::string_view> noise;
 
   /// The command that takes a script on stdin and prints the job's number last, as NUMBER or

@@ -1,4 +1,4 @@
-// What a queue says of jobs, as its own folder has read it.
+// The queue's information about jobs, as read by its own folder.
 #pragma once
 
 #include "backends/job_status.h"
@@ -14,13 +14,13 @@ namespace dtrain::batch {
 struct QueuedJob {
   std::string id;               ///< "123"; of an array's tasks "123_7", "123_[8-99%5]".
   std::string state;            ///< In the queue's own words: "PENDING".
-  std::string reason;           ///< Likewise: "Resources"; empty: none.
-  Phase phase = Phase::running; ///< That the state comes to.
-  std::string why;           ///< Of the state, for people: "ran into its time limit"; may be empty.
-  std::string reason_text;   ///< Of the reason: "waits for nodes to become free (Resources)".
+  std::string reason;           ///< In the queue's own words: "Resources"; empty: none.
+  Phase phase = Phase::running; ///< The phase that the state means.
+  std::string why; ///< Explains the state to people: "ran into its time limit"; may be empty.
+  std::string reason_text;   ///< Explains the reason: "waits for nodes to become free (Resources)".
   bool is_held = false;      ///< It waits until somebody releases it.
-  bool is_over_time = false; ///< It is being ended at its time limit: `why` says so already.
-  bool is_unstarted = false; ///< It ended as those do whose script could not be started.
+  bool is_over_time = false; ///< It is being ended at its time limit; `why` says so already.
+  bool is_unstarted = false; ///< It ended like a job whose script could not be started.
   Time submitted = 0;
   Time starts = 0;   ///< Started, or is expected to; 0: not known.
   Time ends = 0;     ///< Ended, or is to by its time limit.
@@ -28,7 +28,7 @@ struct QueuedJob {
   std::string partition;
   std::string comment;
   std::optional<int> exit_code; ///< The batch script's; accounting alone says it.
-  std::optional<int> signal;    ///< That ended the batch script, in place of its exit code.
+  std::optional<int> signal; ///< The signal that ended the batch script, instead of an exit code.
 };
 
 /// "0-9:3,20" and "0-99%5" as numbers in order, each once; nothing where the text is no such list.
@@ -39,7 +39,7 @@ class Queue {
  public:
   explicit Queue(std::vector<QueuedJob> jobs);
 
-  /// Null: it does not know the job.
+  /// Null if the queue does not know the job.
   const QueuedJob* find(const std::string& id) const;
 
   const std::map<std::string, QueuedJob, std::less<>>& jobs() const { return jobs_; }

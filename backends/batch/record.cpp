@@ -92,7 +92,7 @@ void read_line(const std::vector<std::string_view>& words, JobRecord& record) {
     record.raw_id = words[5];
     record.run.node = words.size() > 6 ? words[6] : "";
     if (record.id.find('_') == std::string::npos) {
-      record.id = record.status.uid = words[5]; // Of a script that was submitted again by hand.
+      record.id = record.status.uid = words[5]; // For a script that was submitted again by hand.
     }
   } else if (words[0] == "up" && words.size() >= 5) {
     record.run.is_up = true;

@@ -1,4 +1,5 @@
-// What a job left in its folder, one line each of words, so that one cat reads any number of jobs:
+// The records of a job in its folder, one line of words each, so that one cat reads any number of
+// jobs:
 //
 //   job {"name": …}                          the submission (job_line.h)
 //   run NAMESPACE NAME RUN TIME JOBID NODE   the batch script starts the ranks, from the first node
@@ -11,8 +12,8 @@
 //   start INSTANCE NODE PID TIME             a rank starts, in its run's folder
 //   exit INSTANCE TIME CODE [told]           it has ended; as the queue had asked it to
 //
-// Times are nanoseconds since the epoch. Each task of an array leaves the same: of its task 7 NAME
-// is "7/NAME", and INSTANCE "7/worker-0".
+// Times are nanoseconds since the epoch. Each task of an array leaves the same records: for task 7,
+// NAME is "7/NAME", and INSTANCE "7/worker-0".
 #pragma once
 
 #include "backends/job_status.h"
@@ -40,28 +41,29 @@ struct RankRecord {
   std::int64_t pid = 0;
   Time started = 0;
   Time ended = 0;
-  std::optional<int> code;     ///< As sh has it: 128 + signal.
-  bool ended_by_queue = false; ///< It is no failure of its own.
+  std::optional<int> code;     ///< As in sh: 128 + signal.
+  bool ended_by_queue = false; ///< The queue ended it; it did not fail by itself.
 };
 
 struct JobRecord {
   std::string id;      ///< The queue's; of an array's task "123_7". Empty: none was written down.
-  std::string raw_id;  ///< Of the last run, as the queue's commands take it.
-  Time submitted = 0;  ///< By the clock of where it was; 0: not known.
-  std::string cluster; ///< That was given it; empty: not known.
-  bool is_elsewhere = false; ///< Another cluster has it than what is asked from here.
+  std::string raw_id;  ///< Job number of the last run, as the queue's commands take it.
+  Time submitted = 0;  ///< By the clock of the submitting machine; 0: not known.
+  std::string cluster; ///< The cluster that got the job; empty: not known.
+  /// The job is in another cluster than the one that is asked from here.
+  bool is_elsewhere = false;
   int max_restarts = 0;
   bool may_requeue = false;
   int failures = 0; ///< Runs that ended with another code than 0.
-  JobStatus status; ///< What the submission knew; its instances without their ends.
+  JobStatus status; ///< As known at submission; instances without their ends.
   Run run;          ///< The last.
   std::map<std::string, RankRecord, std::less<>> ranks;
-  std::map<int, JobRecord> tasks; ///< Of an array; its own run and ranks are none then.
+  std::map<int, JobRecord> tasks; ///< Tasks of an array; its own run and ranks are empty then.
 
   /// "worker-0" …, of an array "0/worker-0" … of all its tasks.
   std::vector<std::string> instance_names() const;
 
-  /// Of an array the task whose instance that is, else the job itself.
+  /// For an array the task of that instance, else the job itself.
   const JobRecord& part_of(std::string_view instance) const;
 
   /// "0/worker-0", "7/0/worker-0": what an instance's files in the job's folder begin with, in the
@@ -77,8 +79,8 @@ struct JobRecord {
   bool has_ended() const { return run.code && (*run.code == 0 || failures > max_restarts); }
 };
 
-/// Of any number of jobs, by "NAMESPACE/NAME". Lines of jobs without a "job" line, and those that
-/// cannot be read, are left out.
+/// Records of any number of jobs, by "NAMESPACE/NAME". Jobs without a "job" line, and lines that
+/// cannot be parsed, are left out.
 std::map<std::string, JobRecord> read_records(std::string_view text);
 
 /// "7/" of "7/worker-0", an instance of an array's; else nothing.

@@ -12,8 +12,8 @@ namespace dtrain::batch {
 /// "ENGINE/NAMESPACE/NAME", below state_folder(), in which a job's files are.
 std::string job_folder(const QueueSystem& system, const JobRef& job);
 
-/// What read_records() reads of the job in that folder, no array's: its lines and those of its last
-/// run. What is not there yet is left out; empty: the folder is gone.
+/// The lines that read_records() takes for the job in that folder, which must not be an array: its
+/// own lines and those of its last run. Missing files are left out; empty: the folder is gone.
 std::string read_records_in(int folder);
 std::string read_records_here(const std::string& folder);
 

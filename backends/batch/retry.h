@@ -40,9 +40,9 @@ class PollPace {
   Clock::time_point next_ = Clock::time_point::min();
 };
 
-/// For a command that follows a job: once the queue has answered, a controller that is away (it is
-/// being restarted) is asked again for ten minutes; jobs go on without it. Before its first answer
-/// an error is thrown at once.
+/// For a command that follows a job: once the queue has answered, a controller that is away (being
+/// restarted) is asked again for ten minutes, while jobs go on without it. Before its first answer
+/// errors are thrown at once.
 class RetryPolicy {
  public:
   /// `has_answered`: the queue has, before this.

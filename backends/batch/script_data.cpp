@@ -83,8 +83,8 @@ GangPlace gang_of(const JobSpec& job, const std::vector<Role>& roles, const std:
   return gang;
 }
 
-/// For show_gpus() of the script. Where others of the job have GPUs, one without sees none of them;
-/// a launcher sees to its own.
+/// For show_gpus() of the script. If other ranks of the job have GPUs, one without sees none; a
+/// launcher sees to its own.
 std::string_view view_of(const JobSpec& job, const Role& role) {
   const bool sees_none = role.gpus == 0 && job.gpus + job.ps_gpus > 0 && !has_launcher(job);
   return sees_none ? "none" : gpu_view_name(role.ranked ? gpu_view(job) : GpuView::rank);
@@ -136,8 +136,8 @@ std::vector<std::string> command_of(const JobSpec& job, const LoginFacts& login,
   return command;
 }
 
-/// From where the command is started; what is no absolute path counts from the code, or from where
-/// `submit` was called.
+/// The folder in which the command starts; a relative path is relative to the code, or to the
+/// folder where `submit` was called.
 std::string working_dir(const JobSpec& job, const std::string& own_folder,
                         const LoginFacts& login) {
   const std::string base = job.sync_mode.empty() ? login.working_dir : own_folder + "/code";
@@ -146,7 +146,8 @@ std::string working_dir(const JobSpec& job, const std::string& own_folder,
                                             : base + "/" + job.working_dir;
 }
 
-/// What has to be there on every node. Ranks have no mounts: it is found where it lies, or not.
+/// Paths that must exist on every node. Ranks have no mounts: the data is found at its path, or
+/// not.
 json data_places(const JobSpec& job, const QueueSystem& system) {
   std::vector<std::string> paths;
   for (const auto& [flag, texts] :

@@ -1,5 +1,5 @@
-// What a job's script is filled in with, whatever the queue: its steps, its ranks' environment and
-// command (templates/batch/job.sh, ranks.sh).
+// The data of a job's script, for any queue: its steps, and its ranks' environment and command
+// (templates/batch/job.sh, ranks.sh).
 #pragma once
 
 #include "backends/batch/queue_system.h"
@@ -13,25 +13,25 @@
 
 namespace dtrain::batch {
 
-/// What a job's script takes from the machine that the queue's commands are called on.
+/// Facts that a job's script takes from the machine on which the queue's commands run.
 struct LoginFacts {
   std::string state_folder; ///< Where jobs keep their files.
-  std::string working_dir;  ///< Where `submit` was called, or the login's.
+  std::string working_dir;  ///< Where `submit` was called, or the login's folder.
   std::string trainer = {}; ///< The bundled trainer's path; empty: not found, or not needed.
 };
 
 /// Roles that ask for the same, started as one step.
 struct Step {
-  int first = 0; ///< Of the job's instances.
+  int first = 0; ///< Number of the first of the job's instances.
   int tasks = 0;
   int gpus = 0; ///< A task.
   bool ranked = true;
-  const char* kind = "decides"; ///< Of its end over the job's, to the script.
+  const char* kind = "decides"; ///< What the end of a rank means for the job, to the script.
 };
 
 std::vector<Step> steps_of(const JobSpec& job);
 
-/// A launcher runs in the batch script; its workers are the allocation's slots, a task each, and
+/// A launcher runs in the batch script; its workers are the allocation's slots, one task each, and
 /// run what it starts there: one step has all of them.
 bool has_launcher(const JobSpec& job);
 

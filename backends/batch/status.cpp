@@ -67,13 +67,13 @@ void fill_instances(const JobRecord& record, JobStatus& status) {
   }
 }
 
-/// What of a status its phase and reason are made of.
+/// The parts of a status that decide its phase and reason.
 struct State {
   Phase phase = Phase::failed;
-  std::string why = {}; ///< It is no failure of a rank's; for people.
+  std::string why = {}; ///< For an end that is not a rank's failure; for people.
 };
 
-/// Of a job whose ranks reported nothing, the queue's accounting may know how it ended.
+/// If a job's ranks reported nothing, the queue's accounting may know how it ended.
 void fill_cause(const JobRecord& record, const State& state, const QueuedJob* queued,
                 JobStatus& status) {
   FailureCause cause;
@@ -118,7 +118,7 @@ bool never_reported(const JobRecord& record, const QueuedJob& queued) {
   return record.run.number < 0 && (queued.phase == Phase::succeeded || queued.is_unstarted);
 }
 
-/// By the script, by the queue, or by its last rank; 0: nobody says.
+/// Reported by the script, the queue, or its last rank; 0: by none.
 Time ended_at(const JobRecord& record, const QueuedJob* queued) {
   if (record.run.code) {
     return record.run.ended;

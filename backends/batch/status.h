@@ -1,4 +1,4 @@
-// How a job stands: what it left in its folder, and what the queue says of it, as one.
+// The status of a job, from the records in its folder and the queue's information.
 #pragma once
 
 #include "backends/batch/queue_system.h"
@@ -7,12 +7,12 @@
 
 namespace dtrain::batch {
 
-/// The job as it stands, no array. `queued`: what the queue says; null where it has no record of
-/// the job.
+/// The status of a job that is not an array. `queued`: the queue's information; null if it has no
+/// record of the job.
 JobStatus status_of(const JobRecord& record, const QueuedJob* queued, const QueueSystem& system);
 
-/// The same of any job: an array's instances are those of all of its tasks, and it has ended when
-/// all of them have.
+/// The same for any job: an array has the instances of all of its tasks, and has ended when all of
+/// them have.
 JobStatus status_of(const JobRecord& record, const Queue& queue, const QueueSystem& system);
 
 } // namespace dtrain::batch

@@ -69,8 +69,8 @@ class NewFolder {
     }
   }
 
-  /// Writes over what is there of the file, which stays as long as it is: a full disk has room for
-  /// it. Nothing is said of a failure.
+  /// Overwrites the beginning of the file, which keeps its length: that works on a full disk, too.
+  /// Ignores failures.
   void write_over(const std::string& name, std::string_view text) const {
     const Fd file(openat(fd_.get(), name.c_str(), O_WRONLY | O_CLOEXEC));
     [[maybe_unused]] const auto written = pwrite(file.get(), text.data(), text.size(), 0);
@@ -93,7 +93,7 @@ class NewFolder {
   Fd fd_;
 };
 
-/// "17;cluster" of what was said, which may have warned before.
+/// The id in "17;cluster", which warnings may precede.
 std::string number_in(std::string_view said) {
   said = said.substr(0, said.find_last_not_of('\n') + 1);
   const auto line = said.substr(said.rfind('\n') + 1);
@@ -122,7 +122,7 @@ std::string submit_here(const Login& login, const Submission& job,
   if (submitter == nullptr) {
     submitter = start_submitter(login, job.folder, job.log);
   }
-  // Until all is written down, signals wait.
+  // Signals wait until everything has been written.
   const SignalFd signals({SIGINT, SIGTERM, SIGHUP});
   NewFolder folder;
   if (!folder.make(state_folder() / job.folder)) {
@@ -139,7 +139,7 @@ std::string submit_here(const Login& login, const Submission& job,
   std::string said;
   for (auto some = submitter->read_some(); !some.empty(); some = submitter->read_some()) {
     said += some;
-    if (said.ends_with('\n')) { // All that is left to it is to end: its warnings came before.
+    if (said.ends_with('\n')) { // It can only end now: its warnings came before.
       break;
     }
   }

@@ -1,8 +1,8 @@
-// A job on its way to the queue: what is left in its folder, and what its submit command is given.
+// A job on its way to the queue: the files in its folder, and the input of its submit command.
 //
-// submit.sh does all of it in one round trip, over ssh and where there is code to unpack. On this
-// machine it is otherwise done here, by a program less, and the command is started before there is
-// a script: half of its time goes by until it reads one.
+// submit.sh does all of it in one round trip, over ssh and where there is code to unpack.
+// Otherwise, on this machine, it is done here with one program less, and the command is started
+// before there is a script: half of its time passes until it reads one.
 #pragma once
 
 #include "backends/batch/login.h"
@@ -16,9 +16,10 @@ namespace dtrain::batch {
 
 struct Submission {
   std::string folder; ///< The job's, below dtrain's own.
-  std::string log;    ///< In the folder: what the queue writes to.
+  std::string log;    ///< In the folder: the file to which the queue writes.
   std::string script;
-  std::vector<std::pair<std::string, std::string>> files; ///< Besides the script: name and text.
+  /// Files beside the script: name and text.
+  std::vector<std::pair<std::string, std::string>> files;
   bool has_code = false;
   std::string code;   ///< A compressed archive.
   std::string record; ///< Without the number that the queue gives it.
@@ -33,7 +34,7 @@ std::unique_ptr<Subprocess> start_submitter(const Login& login, const std::strin
 /// that waits; null: none does. Throws EngineError where the queue refuses it, with no folder left.
 std::string submit_here(const Login& login, const Submission& job,
                         std::unique_ptr<Subprocess> submitter);
-/// `script`: submit.sh, with what comes before it.
+/// `script`: submit.sh, with its prefix.
 std::string submit_by_script(const Login& login, const std::string& script, const Submission& job);
 
 } // namespace dtrain::batch

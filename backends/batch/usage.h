@@ -1,4 +1,4 @@
-// What the instances of a job use, as usage.sh says it, and what the queue said of a job besides
+// Resource usage of a job's instances, from usage.sh, and the queue's messages about a job beside
 // its ranks' output.
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace dtrain::batch {
 
-/// Of the lines "INSTANCE CPUS BYTES", in the order of `instances`, with their nodes and GPUs.
+/// From lines "INSTANCE CPUS BYTES", in the order of `instances`, with their nodes and GPUs.
 std::vector<InstanceUsage> read_usage(std::string_view text,
                                       const std::vector<InstanceStatus>& instances);
 
-/// A line each of what the queue's commands and daemons said. `text`: "FILE SECONDS" a file, its
-/// lines, and an empty one: when it was last written to.
+/// One event per line of the queue's commands and daemons. `text`: for each file "FILE SECONDS"
+/// (when it was last written), its lines, and an empty line.
 std::vector<JobEvent> read_events(std::string_view text);
 
 } // namespace dtrain::batch

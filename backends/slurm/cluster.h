@@ -5,7 +5,8 @@
 
 namespace dtrain::slurm {
 
-/// What sbatch and squeue speak to from here, as slurm.conf names it; empty: not known.
+/// The name of the cluster that sbatch and squeue reach from here, from slurm.conf; empty: not
+/// known.
 std::string cluster_here();
 
 } // namespace dtrain::slurm

@@ -15,7 +15,7 @@
 namespace dtrain::slurm {
 namespace {
 
-/// What is between `before` and the next `end`; empty: neither is there.
+/// The text between `before` and the next `end`; empty if one of them is missing.
 std::string_view between(std::string_view text, std::string_view before, char end) {
   const auto begin = text.find(before);
   const auto rest = begin == std::string_view::npos ? "" : text.substr(begin + before.size());
@@ -52,7 +52,7 @@ std::optional<std::string> find_here(const batch::Login& login, const std::strin
   }
   if (said.out.find("|PENDING|") == std::string::npos &&
       said.out.find("|RUNNING|") == std::string::npos) {
-    records = batch::read_records_in(job.get()); // They may have said only now how it ended.
+    records = batch::read_records_in(job.get()); // Ranks may have recorded their end only now.
   }
   return fmt::format("{}\ncluster {}\n{}\n\n{}", folder, cluster_here(), records, said.out);
 }

@@ -1,5 +1,5 @@
-// What is asked of a job again and again, where Slurm's commands are on this machine: find.sh's
-// answer, without a shell, which takes as long as all of dtrain.
+// The query that commands repeat most, where Slurm's commands are on this machine: find.sh's answer
+// without a shell, which would take as long as all of dtrain.
 #pragma once
 
 #include "backends/batch/login.h"
@@ -9,9 +9,9 @@
 
 namespace dtrain::slurm {
 
-/// As find.sh prints it of the job in `folder`, while squeue knows it. Nothing of what the script
-/// has to look at more closely: no job of ours, an array, a job that Slurm has forgotten, or one
-/// that another cluster of a federation has. Throws EngineError where squeue fails.
+/// The output of find.sh for the job in `folder`, as long as squeue knows it. Returns nothing for
+/// the cases that the script has to examine: not a job of ours, an array, a job that Slurm has
+/// forgotten, or a job in another cluster of a federation. Throws EngineError if squeue fails.
 std::optional<std::string> find_here(const batch::Login& login, const std::string& folder);
 
 } // namespace dtrain::slurm

@@ -121,8 +121,9 @@ bool is_held(std::string_view reason) {
   return reason.starts_with("JobH") || reason.ends_with("held") || reason.ends_with("held state");
 }
 
-/// Before 23.02 Slurm says of a script that it could not start, as its node lacks the job's folder,
-/// this exit by a signal of its own, or the reason that it has for any signal's end.
+/// Before 23.02 Slurm reports a script that it could not start, because the node lacks the job's
+/// folder, by this exit with a signal of its own, or with the reason that it gives for any end by a
+/// signal.
 bool is_unstarted(const batch::QueuedJob& job) {
   constexpr int k_no_start = 53;
   return job.state == "FAILED" && (job.signal == k_no_start || job.reason == "JobLaunchFailure" ||
@@ -192,7 +193,7 @@ std::string reason_text(std::string_view reason) {
   if (name.starts_with("QOSMin")) { // QOSMinGRES
     return fmt::format("asks for less than its QOS requires ({})", printable(reason));
   }
-  // A limit's name says what it bounds: QOSMaxGRESPerUser, AssocGrpCpuLimit.
+  // The name of a limit says what it bounds: QOSMaxGRESPerUser, AssocGrpCpuLimit.
   if (name.starts_with("QOS") || name.starts_with("Assoc") || name.starts_with("Max")) {
     return fmt::format("a limit of its {} is reached ({})",
                        name.starts_with("QOS")     ? "QOS"

@@ -10,9 +10,9 @@ namespace dtrain::slurm {
 
 std::string refused_options(const std::string& script, std::string_view words) {
   struct Topic {
-    std::string_view word; ///< Of Slurm's.
+    std::string_view word; ///< In Slurm's message.
     std::vector<std::string_view> options;
-    std::string_view command = ""; ///< That says what there is.
+    std::string_view command = ""; ///< The command that lists what exists.
   };
   static const std::vector<Topic> topics = {
       {"account", {"account", "partition"}, "sacctmgr show associations where user=$USER"},

@@ -15,11 +15,11 @@ constexpr std::string_view k_magic = "#SBATCH";
 constexpr std::string_view k_plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
                                      "0123456789_-./,+@%=:";
 
-/// Where a tag stands, as TemplateTag::place has it.
+/// Where a tag stands, for TemplateTag::place.
 enum Place { in_script, in_option };
 
-/// Anywhere in a line these begin another component of a heterogeneous job, even within quotes;
-/// what a backslash parts is not found.
+/// Anywhere in a line these words begin another component of a heterogeneous job, even within
+/// quotes; a word split by a backslash is not found.
 std::size_t end_of_first_half(std::string_view text, std::size_t begin) {
   constexpr std::string_view k_word = "job";
   const std::string rest = lower_case(text.substr(begin, k_word.size() + 4));
@@ -33,10 +33,10 @@ std::size_t end_of_first_half(std::string_view text, std::size_t begin) {
 
 struct Line {
   std::size_t begin;
-  std::size_t end; ///< Of its newline, or of the text.
+  std::size_t end; ///< Offset of its newline, or of the end of the text.
 };
 
-/// The lines before the first command. A line of sections' tags alone is none of the script's.
+/// The lines before the first command. Lines with only the tags of sections do not count.
 std::vector<Line> option_lines(std::string_view text, const std::vector<TemplateTag>& tags) {
   std::vector<Line> lines;
   auto tag = tags.begin();
@@ -94,7 +94,7 @@ std::string complaint(std::string_view text, const Line& line, const TemplateTag
 void check_sbatch_tags(const TemplateSource& source, std::vector<TemplateTag>& tags) {
   const std::string_view text = source.text;
   const auto lines = option_lines(text, tags);
-  auto script = tags; // To sh those of the options are no tags.
+  auto script = tags; // For sh, tags in the options do not count.
   for (std::size_t i = 0; i < tags.size(); ++i) {
     const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& each) {
       return each.begin <= tags[i].begin && tags[i].begin < each.end;

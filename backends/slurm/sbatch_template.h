@@ -10,11 +10,11 @@
 
 namespace dtrain::slurm {
 
-/// One word, or the rest of one, of a line that begins with #SBATCH. Throws UsageError for a text
-/// with a newline or a NUL byte, which no such line can hold.
+/// One word, or the rest of one, on a line that begins with #SBATCH. Throws UsageError for text
+/// with a newline or a NUL byte, which such a line cannot contain.
 std::string quote_sbatch(std::string_view text);
 
-/// Of files NAME.sbatch. On a line of #SBATCH a tag must be an option's whole value.
+/// The kind of files NAME.sbatch. On a line of #SBATCH a tag must be the whole value of an option.
 extern const TemplateKind k_sbatch_kind;
 
 } // namespace dtrain::slurm

@@ -55,26 +55,26 @@ json steps_data(const JobSpec& job, const std::vector<Step>& steps) {
   auto list = json::array();
   for (const Step& step : steps) {
     std::vector<std::string> options;
-    if (cpus > 0) { // From Slurm 22.05 on srun does not take it from sbatch.
+    if (cpus > 0) { // From Slurm 22.05 on srun does not inherit it from sbatch.
       options.push_back(fmt::format("--cpus-per-task={}", cpus));
     }
     if (!mpi.empty()) {
       options.push_back("--mpi=" + mpi);
     }
-    if (steps.size() > 1) { // Else it has the whole allocation.
+    if (steps.size() > 1) { // Otherwise the step has the whole allocation.
       options.emplace_back("--exact");
       options.push_back(step.gpus > 0 ? fmt::format("--gpus-per-task={}", step.gpus)
-                                      : "--gpus=0"); // By --gres=none it waits on 20.11.
+                                      : "--gpus=0"); // With --gres=none it waits on 20.11.
     }
     if (steps.size() > 1 && memory_a_cpu(job).empty()) {
-      // Where Slurm shares out memory, too, the first would have all that the job was given.
+      // Where Slurm allocates memory, too, the first step would get all of the job's memory.
       options.emplace_back("--mem=0");
     }
     list.push_back({{"kind", step.kind},
                     {"first", step.first},
                     {"tasks", step.tasks},
                     {"options", words(options)},
-                    // Else srun asks for all of the job's for each of them.
+                    // Otherwise srun asks for all of the job's GPUs for each step.
                     {"several", section(steps.size() > 1 && step.gpus > 0, json::object())},
                     {"sees_node", section(sees_node(job, steps), json::object())}});
   }
@@ -89,7 +89,7 @@ std::string time_text_of(int milliseconds) {
                      seconds / 60 % 60, seconds % 60);
 }
 
-/// What is said twice must be the same. `other` is the flag that other engines have for it.
+/// Two options for the same thing must agree. `other` is the flag that other engines have for it.
 std::string either(const JobSpec& job, const char* name, const char* other,
                    const std::string& value) {
   const std::string own = engine_value(job, name);
@@ -102,7 +102,7 @@ std::string either(const JobSpec& job, const char* name, const char* other,
 
 /// MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS[:MINUTES[:SECONDS]], UNLIMITED.
 void require_time(const std::string& text) {
-  if (text.empty()) { // As most often: a regular expression takes long to make.
+  if (text.empty()) { // The usual case: constructing a regular expression takes long.
     return;
   }
   static const std::regex form(R"(\d+(:\d\d?){0,2}|\d+-\d\d?(:\d\d?){0,2}|UNLIMITED|INFINITE)",

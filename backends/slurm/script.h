@@ -1,4 +1,4 @@
-// What is given to sbatch: templates/slurm/job.sbatch, filled in.
+// The input of sbatch: templates/slurm/job.sbatch, filled in.
 #pragma once
 
 #include "backends/batch/job_line.h"

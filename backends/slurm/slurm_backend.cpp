@@ -35,8 +35,8 @@ std::string SlurmBackend::refused_options(const std::string& script, std::string
   return slurm::refused_options(script, error);
 }
 
-/// What asks squeue. It has engine_script("accounting") as its last argument, for jobs that squeue
-/// has forgotten: what it does not need, sh then need not parse.
+/// A script that asks squeue. Its last argument is engine_script("accounting"), for jobs that
+/// squeue has forgotten, so that sh parses it only if it is needed.
 std::string SlurmBackend::asking_script(std::string_view name) const {
   return engine_script("cluster") + engine_script("queue") + batch_script("read_records") +
          engine_script(name);
