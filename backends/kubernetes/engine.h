@@ -1,4 +1,4 @@
-// What the kubernetes backend says of itself.
+// The kubernetes backend's table.
 #pragma once
 
 #include "backends/engine.h"

@@ -60,7 +60,7 @@ class KubernetesBackend final : public Backend {
     const auto listings =
         api().list_all({{jobs_path(query.namespace_name), {{"labelSelector", selector_of("")}}},
                         {pods_path(query.namespace_name), {{"labelSelector", chiefs}}}});
-    std::map<std::string, std::string> nodes; // By the Job's uid.
+    std::map<std::string, std::string> nodes; // Keyed by the Job's uid.
     for (const json& pod : listings[1].items) {
       nodes[owner_uid(pod)] = text_at(pod, "spec/nodeName");
     }
@@ -69,7 +69,7 @@ class KubernetesBackend final : public Backend {
       const json* lead;
       JobList others;
     };
-    std::map<std::string, Others> others; // By the uid of the Job that owns them.
+    std::map<std::string, Others> others; // Keyed by the uid of the Job that owns them.
     for (const json& job : listings[0].items) {
       if (const std::string role = label(job, k_role_label); !role.empty()) {
         Others& of_job = others.try_emplace(root_uid(job), Others{&none, {}}).first->second;
@@ -81,7 +81,7 @@ class KubernetesBackend final : public Backend {
       }
     }
     std::vector<JobSummary> summaries;
-    std::map<std::string, std::vector<ObjectPtr>> parts; // By the uid of their JobSet.
+    std::map<std::string, std::vector<ObjectPtr>> parts; // Keyed by the uid of their JobSet.
     for (const json& job : listings[0].items) {
       if (const std::string set = label(job, k_jobset_uid_label); !set.empty()) {
         parts[set].push_back(std::make_shared<json>(job));
@@ -194,7 +194,8 @@ class KubernetesBackend final : public Backend {
                                                             : std::vector<json>();
     };
     const std::vector<json> trainjobs = all_of(found[1], trainjobs_path(namespace_name));
-    std::vector<json> sets = all_of(found[0], jobsets_path(namespace_name)); // Made meanwhile, too.
+    // Also those created meanwhile.
+    std::vector<json> sets = all_of(found[0], jobsets_path(namespace_name));
     const std::vector<json> waiting = without_set(trainjobs, sets);
     if (!waiting.empty()) {
       const ApiResult runtimes =

@@ -11,11 +11,11 @@ namespace {
 
 /// A text to which fields point.
 std::string_view kept(std::string text) {
-  static std::deque<std::string> all; // Grows without moving what it has.
+  static std::deque<std::string> all; // A deque keeps its elements in place as it grows.
   return all.emplace_back(std::move(text));
 }
 
-/// The role's field of which `part` has the end of the key and of the flag.
+/// The role's field; `part` has the end of the key and of the flag.
 JobField role_field(JobField part, std::string_view role, std::string_view what) {
   part.key = kept(fmt::format("{}{}", role, part.key));
   part.flags = kept(fmt::format("--{}-{}", role, part.flags));
@@ -24,8 +24,8 @@ JobField role_field(JobField part, std::string_view role, std::string_view what)
   return part;
 }
 
-/// What roles may ask for by themselves, besides --worker-cpu and --worker-memory, which are not
-/// Kubernetes' alone.
+/// Resources of single roles, besides --worker-cpu and --worker-memory, which other engines have,
+/// too.
 void add_role_fields(std::vector<JobField>& fields) {
   const JobField image =
       own_field(own::Text{.key = "Image"}, "image", "IMAGE", "Container image of {}");

@@ -8,7 +8,8 @@
 
 namespace dtrain::kubernetes {
 
-/// Their flags, keys and helps. A role's have its name before them: "psCpuLimit", --ps-cpu-limit.
+/// Their flags, keys and helps. Those of a role are prefixed with its name: "psCpuLimit",
+/// --ps-cpu-limit.
 std::vector<JobField> own_fields();
 
 namespace own {
@@ -30,13 +31,13 @@ inline constexpr Texts tolerations = {.key = "tolerations"}; ///< KEY[=VALUE][:E
 /// 0 is root, and no restricted Pod.
 inline constexpr Member<int> run_as_user = {.key = "runAsUser", .standard = &k_user};
 inline constexpr Text scheduler = {.key = "scheduler"}; ///< Empty: the cluster's.
-/// How many of a volcanojob's instances must find room before any starts.
+/// Number of a volcanojob's instances that must find room before any starts.
 inline constexpr Member<int> min_available = {.key = "minAvailable", .standard = &k_one};
 inline constexpr Text api = {.key = "api"};          ///< job (default), jobset, trainjob.
 inline constexpr Text gpu_type = {.key = "gpuType"}; ///< Model of the GPUs.
 inline constexpr Texts devices = {.key = "devices"}; ///< RESOURCE=N, of each worker.
 inline constexpr Texts topology_spread = {.key = "topologySpread"}; ///< KEY[:required].
-inline constexpr Member<bool> binpack = {.key = "binpack"};         ///< On as few nodes as can be.
+inline constexpr Member<bool> binpack = {.key = "binpack"}; ///< On as few nodes as possible.
 inline constexpr Text worker_image = {.key = "workerImage"};
 inline constexpr Text ps_image = {.key = "psImage"};
 inline constexpr Text sync_image = {.key = "syncImage"};               ///< Empty: the job's.

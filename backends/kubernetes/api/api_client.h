@@ -17,7 +17,7 @@
 
 namespace dtrain::kubernetes {
 
-/// Who changed a field, in an object's managedFields.
+/// The name of our changes in an object's managedFields.
 inline constexpr const char* k_field_manager = "dtrain";
 
 /// The server knows us and refuses: a right is missing.
@@ -62,11 +62,10 @@ class ApiClient {
   /// Sets the fields that `change` has, and no others.
   HttpRequest merge(std::string path, const nlohmann::json& change);
 
-  /// The same, where lists whose entries have a key of their own (owners) get the entries that
-  /// `change` has.
+  /// The same, but lists whose entries have a key (owners) are extended by the entries of `change`.
   HttpRequest extend(std::string path, const nlohmann::json& change);
 
-  /// Deletion in the background: the owner now, what it owns by the garbage collector.
+  /// Deletes in the background: the owner now, its dependents by the garbage collector.
   HttpRequest remove(std::string path, const std::string& uid = {});
 
   /// Sends. Throws EngineError where the server cannot be reached, doesn't answer in JSON, or
@@ -82,7 +81,7 @@ class ApiClient {
   std::unique_ptr<WebSocket> open_socket(const std::string& path, const Query& query,
                                          const std::vector<std::string>& protocols);
 
-  /// What a collection holds. A list that changes under its pages begins again (410).
+  /// The contents of a collection. A list that changes between its pages starts over (410).
   struct Listing {
     std::vector<nlohmann::json> items;
     std::string resource_version;
@@ -96,7 +95,7 @@ class ApiClient {
   /// rest.
   [[noreturn]] void fail(const ApiResult& result) const;
 
-  /// Where the server is and how we came to it, for messages.
+  /// The server and the source of its address, for messages.
   std::string where() const;
 
   /// The bearer token as of now, for streams.

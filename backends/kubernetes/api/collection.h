@@ -1,9 +1,9 @@
 // A collection of objects, kept current: a list, then a watch from its resourceVersion.
 //
-// The server's bookmarks move the version on, so that a broken connection continues where it
-// stopped; a version that the server has forgotten (410) starts over with a list. While the
-// server cannot be reached, the collection keeps what it had and tries again, first at once, then
-// after pauses that double up to k_longest_pause.
+// The server's bookmarks advance the version, so that a broken connection continues where it
+// stopped; a version that the server has forgotten (410) starts over with a list. While the server
+// cannot be reached, the collection keeps its contents and tries again, first at once, then after
+// pauses that double up to k_longest_pause.
 #pragma once
 
 #include "backends/kubernetes/api/api_client.h"
@@ -39,7 +39,7 @@ class Collection {
   /// HttpClient::run_once(). Throws EngineError where the server answers, and goes on refusing.
   void tend();
 
-  /// By uid.
+  /// Keyed by uid.
   const std::map<std::string, ObjectPtr>& objects() const { return objects_; }
 
   /// Changes since the last call.
@@ -66,7 +66,7 @@ class Collection {
   bool open_ = false;
   bool must_list_ = false;
   bool changed_ = false;
-  int refusals_ = 0;    // In a row.
+  int refusals_ = 0;    // Consecutive ones.
   std::string refusal_; // The last one's words.
   std::chrono::milliseconds pause_{0};
   Clock::time_point retry_at_;

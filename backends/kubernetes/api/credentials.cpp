@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What it prints. Its stderr is ours: it may have something to say to the user.
+/// Output of the plug-in. Its stderr is ours: it may have something to say to the user.
 std::string output_of(const ExecPlugin& plugin, const std::string& info) {
   Command command = {.argv = {plugin.command}, .env = plugin.env, .shows_errors = true};
   command.argv.insert(command.argv.end(), plugin.args.begin(), plugin.args.end());

@@ -7,14 +7,14 @@
 
 namespace dtrain::kubernetes {
 
-/// What a credential plug-in printed.
+/// The output of a credential plug-in.
 struct ExecCredential {
   std::string token;
   std::string client_cert_pem;
   std::string client_key_pem;
 };
 
-/// KUBERNETES_EXEC_INFO: what a plug-in is told.
+/// KUBERNETES_EXEC_INFO: the input of a plug-in.
 std::string exec_info(const ExecPlugin& plugin, const HttpServer& server);
 
 /// Runs the plug-in; its stderr is ours. Throws EngineError naming the command, how it ended and

@@ -19,7 +19,7 @@ constexpr long k_connection_cache = 16;
 
 } // namespace
 
-/// One request under way.
+/// A request in progress.
 struct HttpClient::Transfer : CurlHandle {
   CURLM* multi;
   StreamId id = 0;
@@ -210,7 +210,7 @@ void HttpClient::drop_closed() {
 std::vector<HttpResponse> HttpClient::call_all(const std::vector<HttpRequest>& requests) {
   std::vector<HttpResponse> responses;
   responses.reserve(requests.size());
-  // One after the other: of two answers that come at once on a connection, libcurl 7.88 at times
+  // One after the other: when two answers arrive at once on a connection, libcurl 7.88 sometimes
   // leaves one unread for good.
   for (const HttpRequest& request : requests) {
     // A busy server's answer may stay away on a connection that streams share: what only reads asks

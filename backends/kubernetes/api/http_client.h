@@ -24,7 +24,7 @@ struct HttpRequest {
   std::string method = "GET";
   std::string path; ///< With its query: "/api/v1/pods?limit=500".
   std::string body;
-  std::string content_type; ///< Of the body.
+  std::string content_type; ///< Type of the body.
   std::string accept = "application/json";
   std::string bearer_token;     ///< Empty: none.
   std::string impersonate_user; ///< Empty: ourselves.
@@ -62,7 +62,8 @@ class HttpClient {
 
   HttpResponse call(const HttpRequest& request);
 
-  /// One after the other on one connection; answers in the order of the requests.
+  /// Sends requests one after the other on one connection; answers are in the order of the
+  /// requests.
   std::vector<HttpResponse> call_all(const std::vector<HttpRequest>& requests);
 
   StreamId open(const HttpRequest& request, StreamHandler handler);
@@ -83,7 +84,7 @@ class HttpClient {
     first,  ///< Is given up early where no byte comes.
     second, ///< On a connection of its own.
   };
-  /// To its end.
+  /// Runs the request to its end.
   std::unique_ptr<Transfer> call_once(const HttpRequest& request, Try which);
   void finish(Transfer& transfer, CURLcode code);
   void drive(std::chrono::milliseconds wait, bool for_streams);

@@ -85,7 +85,7 @@ struct Section {
 
 /// The files of a query, merged: the first to name something wins.
 struct Kubeconfig {
-  std::vector<std::string> files; ///< Those read.
+  std::vector<std::string> files; ///< Files that were read.
   std::map<std::string, Section> clusters, users, contexts;
   std::vector<std::string> context_order;
   std::string current_context;
@@ -247,7 +247,7 @@ ExecPlugin read_exec(const Section& exec) {
   return plugin;
 }
 
-/// What the cluster's entry has for exec plug-ins, as JSON; empty where it has nothing.
+/// The data for exec plug-ins in the cluster's entry, as JSON; empty if there is none.
 std::string exec_extension(const Section& cluster) {
   for (const YAML::Node& entry : cluster.list("extensions")) {
     Section extension{cluster.file, entry};

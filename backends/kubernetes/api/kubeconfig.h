@@ -1,4 +1,4 @@
-// Where the cluster is and who we are there, as kubectl finds it out.
+// The cluster and the user's credentials, found as kubectl does.
 //
 // Sources, first that applies: `--kubeconfig FILE`; the files of KUBECONFIG (a list with colons,
 // merged: the first file to name a cluster, user, context or current-context wins, missing files

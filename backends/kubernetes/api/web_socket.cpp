@@ -33,7 +33,7 @@ std::array<unsigned char, Size> random_bytes() {
   return bytes;
 }
 
-/// A header's value, without the spaces around it; empty where there is none.
+/// A header's value without surrounding spaces; empty if there is no such header.
 std::string header_of(const std::string& head, std::string_view name) {
   const std::string wanted = lower_case(name) + ":";
   for (std::size_t start = 0; start < head.size();) {
@@ -171,7 +171,7 @@ HttpResponse WebSocket::read_refusal(long status, const std::string& head, std::
                                      Clock::time_point deadline) {
   const std::string length_text = header_of(head, "Content-Length");
   std::size_t length =
-      k_longest_refusal; // Not said: until the connection's end, or a whole object.
+      k_longest_refusal; // Length not given: until the connection's end, or a complete object.
   if (!length_text.empty() && length_text.size() < 6 &&
       length_text.find_first_not_of("0123456789") == std::string::npos) {
     length = std::min<std::size_t>(std::stoul(length_text), k_longest_refusal);
@@ -186,7 +186,7 @@ HttpResponse WebSocket::read_refusal(long status, const std::string& head, std::
       wait(POLLIN, deadline);
     }
   }
-  if (chunked) { // Of a Status, which is one short object, only the braces matter.
+  if (chunked) { // In a Status, which is one short object, only the braces matter.
     const std::size_t first = body.find('{');
     const std::size_t last = body.rfind('}');
     body = first < last && last != std::string::npos ? body.substr(first, last + 1 - first) : body;
@@ -258,7 +258,7 @@ void WebSocket::send(std::string_view message) { queue(Opcode::binary, message);
 void WebSocket::pump() {
   std::array<char, k_frame_block> block; // NOLINT(*-member-init): only what was received is read
   bool closed = false;
-  // All that TLS has ready, in turns: poll() knows only of what is still in the socket.
+  // Takes all that TLS has decrypted, in turns: poll() only sees what is still in the socket.
   has_more_ = false;
   for (int turn = 0; !ended_ && !closed && turn < k_turns; ++turn) {
     const std::size_t count = receive(block.data(), block.size(), closed);

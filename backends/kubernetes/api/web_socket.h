@@ -23,15 +23,15 @@ class WebSocket {
   /// Connects to nothing yet; `server` must outlive it.
   explicit WebSocket(const HttpServer& server);
 
-  /// Connects and asks for one of `protocols`, the first the best. Status 101 where the server
-  /// agrees, 0 where it cannot be reached; otherwise its answer, and the socket is of no use.
+  /// Connects and asks for one of `protocols`, best first. Returns status 101 if the server agrees,
+  /// 0 if it cannot be reached; otherwise its answer, and the socket cannot be used.
   HttpResponse connect(const HttpRequest& request, const std::vector<std::string>& protocols);
 
   const std::string& protocol() const { return protocol_; } ///< The one agreed on.
 
   int fd() const { return fd_; } ///< For poll().
 
-  /// What pump() waits for: POLLIN, and POLLOUT while something is unsent.
+  /// Events for pump(): POLLIN, and POLLOUT while something is unsent.
   short events() const;
 
   /// Queues a binary message.
@@ -73,8 +73,8 @@ class WebSocket {
   std::string protocol_;
   FrameReader reader_;
   std::string outgoing_;
-  std::string in_flight_; // OpenSSL wants what it took a part of again at the same address.
-  std::size_t sent_ = 0;  // Of in_flight_.
+  std::string in_flight_; // OpenSSL requires a partly sent buffer again at the same address.
+  std::size_t sent_ = 0;  // In in_flight_.
   bool has_more_ = false;
   bool ended_ = false;
   Clock::time_point heard_; // The last bytes from the server.

@@ -25,7 +25,7 @@ using Mask = std::array<unsigned char, 4>;
 /// A whole message as one frame. Of a control frame (close, ping, pong) at most 125 bytes.
 std::string client_frame(Opcode opcode, std::string_view payload, const Mask& mask);
 
-/// What the server must answer to `key` (Sec-WebSocket-Accept): base64 of SHA-1.
+/// The server's answer to `key` (Sec-WebSocket-Accept): base64 of SHA-1.
 std::string accept_of(std::string_view key);
 
 /// Puts frames together to messages.
@@ -35,16 +35,16 @@ class FrameReader {
 
   void feed(std::string_view bytes) { bytes_.append(bytes); }
 
-  /// The next whole message, if it has come; control frames as they come, amid others' parts.
-  /// Throws EngineError where the bytes are no frames of a server's, or a message is longer than
-  /// k_longest_message.
+  /// The next complete message, if it has arrived; control frames are returned as they come, also
+  /// between parts of a message. Throws EngineError for bytes that are not a server's frames, and
+  /// for a message longer than k_longest_message.
   std::optional<Message> next();
 
  private:
   std::optional<Message> take_frame(bool& final);
 
   std::string bytes_;
-  std::size_t taken_ = 0; // Of bytes_, by frames that were given out.
+  std::size_t taken_ = 0; // Bytes of bytes_ in frames already returned.
   std::optional<Message> partial_;
 };
 

@@ -22,7 +22,7 @@ struct Need {
   const char* subresource;
 };
 
-/// What dtrain does in a namespace: the smallest Role.
+/// Rights that dtrain needs in a namespace: the smallest Role.
 constexpr std::array<Need, 11> k_needs = {{{"create", "batch", "jobs", ""},
                                            {"patch", "batch", "jobs", ""},
                                            {"delete", "batch", "jobs", ""},

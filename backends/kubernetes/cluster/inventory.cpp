@@ -36,7 +36,8 @@ std::string address_of(const json& node) {
   return {};
 }
 
-/// By node. Who may not look at all Pods sees those of its own namespace, which `unseen` then says.
+/// Keyed by node. Without the right to see all Pods, counts those of its own namespace, and says so
+/// in `unseen`.
 std::map<std::string, int> requested_gpus(ApiClient& api, std::string& unseen) {
   const Query running = {
       {"fieldSelector", "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="}};

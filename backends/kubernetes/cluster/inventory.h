@@ -1,4 +1,4 @@
-// What the cluster has: nodes, the GPUs that Pods on them asked for, and a namespace's claims.
+// The cluster's resources: nodes, the GPUs requested by Pods on them, and a namespace's claims.
 #pragma once
 
 #include "backends/job_status.h"
@@ -6,8 +6,8 @@
 
 namespace dtrain::kubernetes {
 
-/// By name, two requests. Who may not list nodes, or all Pods, gets what those of its own namespace
-/// say.
+/// Ordered by name; two requests. Without the right to list nodes, or all Pods, derived from the
+/// Pods of the user's namespace.
 std::vector<NodeStatus> list_nodes(ApiClient& api);
 
 /// GPUs of `node` that Pods may have.

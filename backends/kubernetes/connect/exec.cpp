@@ -52,9 +52,9 @@ constexpr int k_signal_base = 128;
 constexpr std::size_t k_mark_bytes = 16;
 constexpr std::chrono::seconds k_end_timeout{5};
 
-/// Ends what has the mark, "$1", in its environment, or in its arguments where the shell itself is
-/// the program (busybox). With a shell's own means, since an image may have no others: its read
-/// drops the NULs.
+/// Ends processes with the mark, "$1", in their environment, or in their arguments if the shell
+/// itself is the program (busybox). Uses only the shell's own commands, since an image may have no
+/// others: its read drops the NULs.
 constexpr const char* k_end_marked = R"(for process in /proc/[0-9]*; do
   [ "$process" = "/proc/$$" ] || for file in environ cmdline; do
     while IFS= read -r line || [ -n "$line" ]; do
@@ -94,7 +94,7 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-/// Where its output and errors go. They give false where nobody reads it any more.
+/// Sinks of its output and errors. They return false if nobody reads them any more.
 struct Outputs {
   using Write = std::function<bool(std::string_view)>;
   Write out = [](std::string_view bytes) { return write_all(STDOUT_FILENO, bytes); };
@@ -133,7 +133,7 @@ class Session {
   }
 
  private:
-  /// Until something has come from anywhere, which is dealt with. The signal that ends us, or 0.
+  /// Waits until something has arrived, and handles it. Returns the signal that ends us, or 0.
   int wait(const SignalFd& signals) {
     constexpr std::size_t k_stdin = 2;
     const bool reads = has_input_ && socket_.unsent() < k_most_unsent;

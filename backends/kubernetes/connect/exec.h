@@ -14,17 +14,17 @@
 
 namespace dtrain::kubernetes {
 
-/// Runs `command` beside a running instance, with the variables that the instance's own has, and
-/// our input, output and errors; as a terminal's, in raw mode and with its size, where input and
-/// output are one. Its exit code; 128 + signal where a signal ended us, or SIGPIPE would have: then
-/// the command and what it started get a TERM, which the API would leave running. The terminal is
-/// put back whatever happens. Throws NotFound where there is no such job, EngineError where the
-/// instance does not run, the command cannot be started, or the connection breaks.
+/// Runs `command` beside a running instance, with the instance's environment and our input, output
+/// and errors; if input and output are the same terminal, as a terminal in raw mode and with its
+/// size. Returns its exit code; 128 + signal if a signal ended us, or SIGPIPE would have: then the
+/// command and its children get a SIGTERM, as the API would leave them running. The terminal is
+/// always restored. Throws NotFound if there is no such job, EngineError if the instance does not
+/// run, the command cannot be started, or the connection breaks.
 int exec_beside(ApiClient& api, const JobRef& job, const std::string& instance,
                 const std::vector<std::string>& command);
 
-/// As Backend::read_files(), by tar in the instance's container, which has to run. Throws
-/// Interrupted where a signal ended us.
+/// As Backend::read_files(), with tar in the instance's container, which has to run. Throws
+/// Interrupted if a signal ended us.
 void read_files(ApiClient& api, const JobRef& job, const std::string& instance,
                 const std::string& path, const ByteSink& sink);
 

@@ -44,7 +44,7 @@ Fd listen_on(int port, int& bound) {
   return listener;
 }
 
-/// One connection of a local program's, and its way to the Pod.
+/// A connection of a local program, and its stream to the Pod.
 class Connection {
  public:
   Connection(Fd client, std::unique_ptr<WebSocket> socket)
@@ -120,7 +120,7 @@ class Connection {
   Fd client_;
   std::unique_ptr<WebSocket> socket_;
   std::string waiting_;         // For the client.
-  std::array<bool, 2> begun_{}; // Of each channel, its first message has come.
+  std::array<bool, 2> begun_{}; // For each channel: its first message has arrived.
 };
 
 class Forwarder {

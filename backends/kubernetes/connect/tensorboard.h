@@ -10,10 +10,10 @@
 
 namespace dtrain::kubernetes {
 
-inline constexpr const char* k_board_annotation = "dtrain/tensorboard"; ///< Its URL, of the Job.
+inline constexpr const char* k_board_annotation = "dtrain/tensorboard"; ///< On the Job: the URL.
 inline constexpr const char* k_board_label = "dtrain/tensorboard";      ///< The job, on its Pod.
 
-/// Where it is reached from within the cluster.
+/// Its URL within the cluster.
 std::string board_url(const JobSpec& job);
 
 /// Adds tensorboard.yaml to the plan, and a notice where --logdir is on none of the job's volumes.

@@ -30,7 +30,7 @@ void LogMerge::close(const std::string& key) {
 
 std::size_t LogMerge::size_of(const Line& line) {
   static const std::size_t k_within = std::string().capacity();
-  constexpr std::size_t k_block = 16; // What malloc adds.
+  constexpr std::size_t k_block = 16; // Overhead of malloc.
   const std::size_t room = line.text.capacity();
   return sizeof line + (room > k_within ? room + k_block : 0);
 }
@@ -44,7 +44,7 @@ void LogMerge::add(const std::string& key, Time time, std::string text, Clock::t
   source.last_time = time;
 }
 
-/// A source without a line: it may still give one that is older than what the others have.
+/// Whether a source without a line may still give one that is older than those of the others.
 bool LogMerge::is_waited_for(const Source& source, Clock::time_point now) const {
   return source.is_open && now - source.last_heard < k_longest_silence &&
          (source.last_time == 0 || source.last_time + k_far_behind >= given_) &&

@@ -59,8 +59,9 @@ class LogMerge {
     std::string instance;
     std::deque<Line> lines;
     Clock::time_point last_heard;
-    Time last_time = 0;                           ///< Of its lines: it gives no older one.
-    std::optional<Clock::time_point> holds_since; ///< It has kept others' lines back.
+    Time last_time = 0; ///< Of its lines: it gives no older one.
+    /// Since when it has held back the others' lines.
+    std::optional<Clock::time_point> holds_since;
     bool is_open = true;
   };
 

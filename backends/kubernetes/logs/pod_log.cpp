@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds k_retry_pause{300};
 constexpr std::chrono::milliseconds k_grace_when_gone{2000};
 constexpr int k_most_failures = 5;
 constexpr std::chrono::milliseconds k_no_news{60'000};
-/// What a kubelet answers as if it were the log, of a container that its runtime does not have.
+/// A kubelet's answer in place of the log of a container that its runtime does not have.
 constexpr std::string_view k_no_log = "unable to retrieve container logs for ";
 
 /// RFC 3339 of the second that `time` lies in.
@@ -110,7 +110,7 @@ void PodLog::open() {
 }
 
 bool PodLog::on_bytes(std::string_view bytes) {
-  // Only what has no end yet is kept: of a thousand Pods, buffers would add up.
+  // Keeps only incomplete lines: the buffers of a thousand Pods would add up.
   for (std::size_t end = 0; (end = bytes.find('\n')) != std::string_view::npos;
        bytes.remove_prefix(end + 1)) {
     const std::string_view rest = bytes.substr(0, end);
@@ -140,7 +140,8 @@ void PodLog::on_line(std::string_view line, bool complete) {
   line.remove_prefix(again);
   skip_of_line_ -= again;
   given_of_line_ += line.size();
-  if (complete) { // What has an end is counted; of what has none, a reopened stream skips as much.
+  // A complete line is counted; of an incomplete one, a reopened stream skips the same length.
+  if (complete) {
     given_in_second_ += counts_ ? 1 : 0;
     given_of_line_ = 0;
     skip_of_line_ = 0;
@@ -148,8 +149,9 @@ void PodLog::on_line(std::string_view line, bool complete) {
   merge_.add(key_, last_time_, std::string(line), LogMerge::Clock::now(), complete);
 }
 
-/// Takes the time off a line. False where the line was given before, or is too old. Runtimes read
-/// stdout and stderr side by side, so that a line may come behind one that is a little younger.
+/// Removes the time from a line. Returns false if the line was given before, or is too old.
+/// Runtimes read stdout and stderr independently, so that a line may follow one that is slightly
+/// younger.
 bool PodLog::takes_line(std::string_view& line) {
   const std::size_t space = std::min(line.find(' '), line.size());
   const Time time = parse_time(line.substr(0, space));
@@ -164,7 +166,7 @@ bool PodLog::takes_line(std::string_view& line) {
   if (time < query_.since) {
     return false;
   }
-  if (time > last_time_) { // Not given before, even if a file that was given has been rotated away.
+  if (time > last_time_) { // It is new, even if a file that had been read was rotated away.
     if (second_of(time) != second_of(last_time_)) {
       given_in_second_ = 0;
       counts_ = true;
@@ -183,7 +185,7 @@ bool PodLog::takes_line(std::string_view& line) {
 void PodLog::on_end(const HttpResponse& response) {
   streaming_ = false;
   ApiResult result{response.status, json::parse(response.body, nullptr, false)};
-  if (partial_line_.starts_with(k_no_log)) { // It has no end.
+  if (partial_line_.starts_with(k_no_log)) { // It does not end with a newline.
     unavailable_ = printable(std::exchange(partial_line_, {}));
   }
   const std::string unavailable = std::exchange(unavailable_, {});

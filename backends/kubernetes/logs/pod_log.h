@@ -1,4 +1,4 @@
-// One Pod's log as a stream of the API, cut into lines, continued where it broke.
+// The log of a Pod as a stream of the API, split into lines, and continued where it broke.
 #pragma once
 
 #include "backends/kubernetes/api/api_client.h"
@@ -9,7 +9,7 @@
 
 namespace dtrain::kubernetes {
 
-/// What is asked of each Pod's log.
+/// The query for each Pod's log.
 struct PodLogQuery {
   std::string container; ///< Empty: the one that tells how the Pod fares.
   bool follow = false;
@@ -37,7 +37,7 @@ class PodLog {
   /// after each HttpClient::run_once(). Throws EngineError where the API refuses the log.
   void tend();
 
-  /// All that there will be has been given.
+  /// Everything has been given.
   bool done() const { return done_; }
 
   /// Why some of it could not be had (a lost node); empty: all was.
@@ -61,24 +61,24 @@ class PodLog {
   std::string key_;
   std::string partial_line_;
   std::size_t given_of_line_ = 0; // Bytes of an unfinished line's text that were given.
-  std::size_t skip_of_line_ = 0;  // Of these, what the reopened stream gives again.
-  bool in_line_ = false;          // The stream stands behind a piece of a line.
+  std::size_t skip_of_line_ = 0;  // Bytes of these that the reopened stream repeats.
+  bool in_line_ = false;          // The stream is within a line.
   bool drops_line_ = false;       // Which was given before.
   HttpClient::StreamId stream_ = 0;
   Time last_time_ = 0;      // The youngest given line's; a reopened stream starts with its second.
   int given_in_second_ = 0; // Whole lines of that second that were given.
-  int skip_ = 0;            // Of these, what the reopened stream gives again.
-  bool counts_ = false;     // The line is of that second.
+  int skip_ = 0;            // Lines of these that the reopened stream repeats.
+  bool counts_ = false;     // The line has that second.
   bool streaming_ = false;
   bool started_ = false;        // The container runs or has run.
-  bool ended_ = false;          // It has ended.
+  bool ended_ = false;          // The stream has ended.
   bool read_after_end_ = false; // The open stream was opened when it had ended: it is complete.
   bool done_ = false;
   std::string instance_;
   std::string refused_;
   std::string lost_;
-  std::string unavailable_; // What the open stream's kubelet says in the place of a log.
-  int failures_ = 0;        // In a row.
+  std::string unavailable_; // The kubelet's message in place of a log.
+  int failures_ = 0;        // Consecutive ones.
   std::optional<LogMerge::Clock::time_point> give_up_at_; // The Pod is gone: its stream may hang.
   LogMerge::Clock::time_point retry_at_;
 };

@@ -115,11 +115,11 @@ class LogReader {
   ApiClient& api_;
   const LogQuery& query_;
   LogMerge merge_;
-  std::map<std::string, std::unique_ptr<PodLog>> logs_; // By the Pod's uid.
+  std::map<std::string, std::unique_ptr<PodLog>> logs_; // Keyed by the Pod's uid.
   bool first_ = true;
 };
 
-/// All Pods of a job have the same.
+/// All Pods of a job have the same containers.
 void check_container(const JobObjects& objects, const LogQuery& query) {
   if (query.container.empty() || objects.pods.empty()) {
     return;
@@ -197,7 +197,7 @@ void read_logs(ApiClient& api, const JobRef& ref, const LogQuery& query, const L
         JobObjects objects = watched.objects();
         reader.update(objects);
         is_over = is_final(summarize(objects).phase);
-        if (is_over) { // Else its Pods, and with them their logs, would not end.
+        if (is_over) { // Otherwise its Pods, and with them their logs, would not end.
           end_left_over(api, objects);
         }
         if (query.on_wait && (wants_events(objects) || wants_queue(objects))) {

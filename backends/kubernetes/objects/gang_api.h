@@ -1,7 +1,7 @@
-// By which of a cluster's APIs a job starts whole, and waits in a queue.
+// Which of a cluster's APIs makes a job start as a whole, and queues it.
 //
 //   --queue=Q                            Kueue admits the job: label kueue.x-k8s.io/queue-name, and
-//                                        the job is made suspended, for Kueue to resume
+//                                        the job is created suspended, for Kueue to resume
 //   --scheduler=volcano [--gang]         Volcano: a PodGroup of scheduling.volcano.sh/v1beta1, in
 //         [--queue=Q]                    its queue Q
 //   --scheduler=OTHER --gang             coscheduling (scheduler-plugins): a PodGroup of
@@ -9,8 +9,8 @@
 //   --gang                               Volcano, where the cluster has it
 //   volcanojob                           Volcano, unless --scheduler=OTHER
 //
-// What an object is made of is known from the job alone; that the cluster has its API is asked
-// before anything is created.
+// The object depends on the job alone; whether the cluster has the API is checked before anything
+// is created.
 #pragma once
 
 #include "submit/job_spec.h"

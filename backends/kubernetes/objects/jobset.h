@@ -38,11 +38,11 @@ nlohmann::json job_in_set(const nlohmann::json& set, std::string_view role,
 /// The role of the Job of a set's first instance; empty: it has none of its own.
 std::string lead_role(const nlohmann::json& set);
 
-/// Its Jobs of roles without ranks, as job_in_set() has them.
+/// Its Jobs of roles without ranks, as from job_in_set().
 std::vector<nlohmann::json> others_in_set(const nlohmann::json& set,
                                           const std::vector<ObjectPtr>& jobs);
 
-std::string jobsets_path(std::string_view namespace_name); ///< All namespaces where empty.
+std::string jobsets_path(std::string_view namespace_name); ///< All namespaces if empty.
 std::string jobset_path(const JobRef& job);
 
 } // namespace dtrain::kubernetes

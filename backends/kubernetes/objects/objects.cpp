@@ -165,7 +165,7 @@ std::string root_uid(const json& launcher_job) {
 int index_of(const json& pod) {
   std::string text = label(pod, k_index_label);
   if (text.empty()) {
-    text = annotation(pod, k_index_label); // Where the cluster is older than the label.
+    text = annotation(pod, k_index_label); // In clusters older than the label.
   }
   int index = -1;
   return parse_number(text, index) ? index : -1;

@@ -1,9 +1,10 @@
-// What this backend's objects are called, and how they are read.
+// Names of this backend's objects, and functions to read them.
 //
-//   Job        NAME-worker      one Pod an instance; owns the others
-//   Job        NAME-launcher    of a type with a launcher: its Pod
-//   Job        NAME-chief, -ps  of roles that ask for other than the workers (render/job_data.h),
-//                               and of a volcanojob's tasks behind the first: NAME-task-1
+//   Job        NAME-worker      one Pod per instance; owns the others
+//   Job        NAME-launcher    in types with a launcher: its Pod
+//   Job        NAME-chief, -ps  for roles with other resources than the workers
+//   (render/job_data.h),
+//                               and for a volcanojob's tasks after the first: NAME-task-1
 //   Service    NAME             headless: rank I answers to NAME-worker-I.NAME
 //   ConfigMap  NAME             start.sh (environment and command) and the host file
 //   Secret     NAME             the token that ranks prove to one another
@@ -24,9 +25,8 @@ namespace dtrain::kubernetes {
 inline constexpr const char* k_manager_label = "app.kubernetes.io/managed-by";
 inline constexpr const char* k_manager = "dtrain";
 inline constexpr const char* k_job_label = "dtrain/job";
-inline constexpr const char* k_type_label = "dtrain/type"; ///< "TFJOB"
-inline constexpr const char* k_role_label =
-    "dtrain/role"; ///< On all Jobs but the one that owns the rest.
+inline constexpr const char* k_type_label = "dtrain/type";        ///< "TFJOB"
+inline constexpr const char* k_role_label = "dtrain/role";        ///< On all Jobs except the owner.
 inline constexpr const char* k_roles_annotation = "dtrain/roles"; ///< "chief=1,worker=3"
 /// "all" on the first instance's Job where its success alone is not the job's, and on tasks'.
 inline constexpr const char* k_success_annotation = "dtrain/success";
@@ -35,7 +35,7 @@ inline constexpr const char* k_owner_uid_label = "batch.kubernetes.io/controller
 inline constexpr const char* k_failure_count_annotation =
     "batch.kubernetes.io/job-index-failure-count";
 inline constexpr const char* k_queue_label = "kueue.x-k8s.io/queue-name";
-inline constexpr const char* k_queue_annotation = "dtrain/queue"; ///< Of a TrainJob's JobSet.
+inline constexpr const char* k_queue_annotation = "dtrain/queue"; ///< On a TrainJob's JobSet.
 inline constexpr const char* k_gpu_resource = "nvidia.com/gpu";
 inline constexpr const char* k_worker_role = "worker";
 inline constexpr const char* k_container = "main";
@@ -43,7 +43,7 @@ inline constexpr const char* k_container = "main";
 /// An object of the API.
 using ObjectPtr = std::shared_ptr<nlohmann::json>;
 
-/// Of the Job of a job's first instance, where that has one: "launcher", "chief", "master".
+/// Whether it is the role of a first instance with a Job of its own: "launcher", "chief", "master".
 bool is_lead_role(std::string_view role);
 
 /// The role's Job, or a Pod's host name without its index: "NAME-worker".
@@ -51,28 +51,28 @@ std::string role_job_name(std::string_view job, std::string_view role);
 
 /// labelSelector for one job's objects; for all of ours where `job` is empty.
 std::string selector_of(std::string_view job);
-std::string selector_of(const std::vector<std::string>& jobs); ///< Of several, at least one.
+std::string selector_of(const std::vector<std::string>& jobs); ///< At least one of several.
 
 /// "/apis/batch/v1/namespaces/NAME/jobs"; of all namespaces where that is empty.
 std::string collection_path(std::string_view api, std::string_view namespace_name,
                             std::string_view plural);
 
-std::string jobs_path(std::string_view namespace_name); ///< All namespaces where empty.
+std::string jobs_path(std::string_view namespace_name); ///< All namespaces if empty.
 std::string job_path(const JobRef& job);                ///< The Job that owns the rest.
 std::string pods_path(std::string_view namespace_name);
 std::string events_path(std::string_view namespace_name);
-std::string lease_path(std::string_view node); ///< What its kubelet renews; empty: all.
+std::string lease_path(std::string_view node); ///< The lease that its kubelet renews; empty: all.
 
 /// The member at `path` ("status/startTime"), or null. For objects read from the API, whose
 /// members may all be absent.
 const nlohmann::json& member(const nlohmann::json& object, std::string_view path);
 
-/// That member as a string or number, or the fallback where it is absent or of another type.
+/// That member as a string or number, or the fallback if it is absent or of another type.
 std::string text_at(const nlohmann::json& object, std::string_view path);
 std::int64_t number_at(const nlohmann::json& object, std::string_view path,
                        std::int64_t fallback = 0);
 
-/// Of the object's conditions the one of this type, or null; and whether it is true.
+/// The object's condition of this type, or null; and whether it is true.
 const nlohmann::json& condition(const nlohmann::json& object, std::string_view type);
 bool has_condition(const nlohmann::json& object, std::string_view type);
 

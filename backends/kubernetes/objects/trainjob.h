@@ -25,7 +25,7 @@ inline constexpr const char* k_training_runtime = "TrainingRuntime";
 
 bool is_trainjob(const JobSpec& job);
 
-/// The TrainJob, and its runtime, of which the controller makes this JobSet.
+/// The TrainJob, and its runtime, from which the controller makes this JobSet.
 nlohmann::json trainjob_of(const nlohmann::json& set);
 nlohmann::json training_runtime_of(const nlohmann::json& set);
 
@@ -36,14 +36,14 @@ bool is_of_trainjob(const nlohmann::json& set);
 nlohmann::json set_to_be(const nlohmann::json& trainjob, const nlohmann::json& runtime);
 bool is_to_be(const nlohmann::json& set);
 
-/// The TrainJobs that none of these JobSets is of, and their JobSets to be; none of a TrainJob
+/// TrainJobs without one of these JobSets, and the JobSets that they will have; none for a TrainJob
 /// whose runtime is not in this list.
 std::vector<nlohmann::json> without_set(const std::vector<nlohmann::json>& trainjobs,
                                         const std::vector<nlohmann::json>& sets);
 std::vector<nlohmann::json> sets_to_be(const std::vector<nlohmann::json>& trainjobs,
                                        const nlohmann::json& runtimes);
 
-std::string trainjobs_path(std::string_view namespace_name); ///< All namespaces where empty.
+std::string trainjobs_path(std::string_view namespace_name); ///< All namespaces if empty.
 std::string trainjob_path(const JobRef& job);
 std::string training_runtimes_path(std::string_view namespace_name);
 std::string training_runtime_path(const JobRef& job);

@@ -1,4 +1,4 @@
-// YAML 1.2 core values as JSON: what the API server would read in a manifest.
+// YAML 1.2 core values as JSON, as the API server reads them in a manifest.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -28,7 +28,7 @@ constexpr const char* k_index_failures =
     "metadata.annotations['batch.kubernetes.io/job-index-failure-count']";
 constexpr const char* k_set_restarts = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']";
 
-/// Whole seconds, rounded up: what the API counts in.
+/// Whole seconds, rounded up, the API's unit.
 int seconds(int duration_ms) {
   return duration_ms / k_milliseconds + (duration_ms % k_milliseconds > 0 ? 1 : 0);
 }
@@ -42,7 +42,7 @@ std::string roles_text(const std::vector<PodRole>& roles) {
   return text;
 }
 
-/// What a Job's Pods have in common.
+/// The parts that a Job's Pods have in common.
 auto asks(const PodRole& role) {
   return std::tie(role.gpus, role.image, role.cpu, role.cpu_limit, role.memory, role.memory_limit,
                   role.selectors, role.annotations);

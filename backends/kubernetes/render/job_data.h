@@ -1,4 +1,4 @@
-// What job.yaml is filled with.
+// The data of job.yaml.
 #pragma once
 
 #include "backends/kubernetes/render/job_secrets.h"
@@ -12,37 +12,38 @@
 
 namespace dtrain::kubernetes {
 
-/// Of a type with a launcher, that and the workers have a Job each.
+/// In types with a launcher, the launcher and the workers have a Job each.
 bool has_launcher(const JobSpec& job);
 
 /// Pods of a Job whose roles these are.
 int instances_of(const std::vector<PodRole>& roles);
 
-/// One of the job's Jobs: its Pods are of these roles, and ask for the same.
+/// One of the job's Jobs: its Pods have these roles, and the same resources.
 struct RoleGroup {
   std::string name; ///< "worker", which owns the rest; "launcher"; "chief", "master"; "ps" …
-  std::vector<PodRole> roles; ///< In job_roles()' order.
+  std::vector<PodRole> roles; ///< In the order of job_roles().
 };
 
-/// In the order of their instances. Roles that ask for the same as the workers are of their Job; a
-/// launcher, and a chief or master that asks for other, have one each; so have roles without ranks
-/// that do, one where they ask for the same. Of a volcanojob's tasks those that follow one another
-/// and ask for the same are of one Job.
+/// In the order of their instances. Roles with the workers' resources are in the workers' Job; a
+/// launcher, and a chief or master with other resources, has a Job of its own; so have roles
+/// without ranks, one Job for equal resources. Consecutive tasks of a volcanojob with equal
+/// resources share a Job.
 std::vector<RoleGroup> role_groups(const JobSpec& job);
 
-/// What its Pods run, of the ConfigMap's: "start.sh", "worker.sh", "ps.sh".
+/// The script of its Pods in the ConfigMap: "start.sh", "worker.sh", "ps.sh".
 std::string script_name(const RoleGroup& group);
 
-/// What waits in its Pods for the roles before theirs (--role-sequence).
+/// The script with which its Pods wait for the roles before theirs (--role-sequence).
 std::string sequence_script_name(const RoleGroup& group);
 
-/// Its first instance's success is the job's.
+/// Whether the success of the first instance is the job's.
 bool is_decided_by_chief(const JobSpec& job);
 
 /// The Job of a group, as its Pods' host names have it: of a JobSet, "NAME-worker-0".
 std::string pod_owner_name(const JobSpec& job, std::string_view group);
 
-/// One Job, whose Pods are of these roles. Throws UsageError naming the flag that cannot be read.
+/// The data of one Job, whose Pods have these roles. Throws UsageError naming the flag that cannot
+/// be read.
 nlohmann::json job_data(const JobSpec& job, const RoleGroup& group, const JobSecrets& secrets);
 
 } // namespace dtrain::kubernetes

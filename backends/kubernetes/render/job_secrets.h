@@ -1,4 +1,4 @@
-// What only a job's Secret may hold: variables, files and keys.
+// The contents of a job's Secret: variables, files and keys that may be nowhere else.
 #pragma once
 
 #include "backends/plan.h"
@@ -9,7 +9,7 @@
 
 namespace dtrain::kubernetes {
 
-/// Stands in a plan for what is not shown.
+/// Stands in a plan for hidden contents.
 inline constexpr const char* k_hidden = "***";
 
 struct JobSecrets {

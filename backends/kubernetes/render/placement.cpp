@@ -52,7 +52,7 @@ json toleration(const std::string& text) {
           {"effect", section(!effect.empty(), {{"text", effect}})}};
 }
 
-/// Of "KEY[:required]".
+/// Parses "KEY[:required]".
 json spread(const std::string& text) {
   constexpr std::string_view k_required = ":required";
   const bool required = text.ends_with(k_required);
@@ -68,7 +68,8 @@ json spread(const std::string& text) {
   return {{"key", key}, {"otherwise", required ? "DoNotSchedule" : "ScheduleAnyway"}};
 }
 
-/// How the workers lie to one another. A launcher, which computes nothing, lies anywhere.
+/// The placement of workers relative to one another. A launcher computes nothing and may be
+/// anywhere.
 void add_topology(const JobSpec& job, bool launcher, json& data) {
   data["spreads"] = json::array();
   for (const std::string& text : own::topology_spread(job)) {
@@ -85,7 +86,7 @@ void add_topology(const JobSpec& job, bool launcher, json& data) {
   data["binpack"] = own::binpack(job) && !launcher;
 }
 
-/// What each instance asks for: where only one of request and limit is given, it is both.
+/// The resources of each instance: if only one of request and limit is given, it is both.
 void add_resources(const JobSpec& job, const PodRole& role, json& data) {
   data["limits"] = json::array();
   data["requests"] = json::array();
@@ -101,8 +102,8 @@ void add_resources(const JobSpec& job, const PodRole& role, json& data) {
     data["limits"].push_back({{"key", k_rdma_resource}, {"value", "1"}});
   }
   data["locks_memory"] = has_rdma;
-  // What brings the code may use what its rank will: a quota that demands limits demands them of
-  // it too, and the Pod asks for no more by it.
+  // The init container that brings the code has the limits of its rank: a quota that demands limits
+  // demands them of it, too, and the Pod requests no more.
   data["code_limits"] = json::array();
   data["code_requests"] = json::array();
   const auto add = [&](const char* key, const std::string& request, const std::string& limit) {

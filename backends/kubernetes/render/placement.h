@@ -1,4 +1,4 @@
-// On which nodes a job's Pods may run, and what they ask of them.
+// The nodes on which a job's Pods may run, and the resources that they request.
 #pragma once
 
 #include "backends/kubernetes/render/pod_roles.h"

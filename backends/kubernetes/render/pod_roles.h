@@ -8,7 +8,7 @@
 
 namespace dtrain::kubernetes {
 
-/// What the role does not say itself is the job's.
+/// What the role does not set is inherited from the job.
 struct PodRole : Role {
   std::string image;
   std::string cpu;
@@ -17,7 +17,7 @@ struct PodRole : Role {
   std::string memory_limit;
   std::vector<std::string> selectors;
   std::vector<std::string> annotations;
-  int port = 0; ///< In TF_CONFIG; 0: not said.
+  int port = 0; ///< In TF_CONFIG; 0: not given.
 };
 
 /// Those of job_roles(), in their order.

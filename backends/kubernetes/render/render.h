@@ -1,7 +1,7 @@
 // From a job to the objects that submit() creates. Pure.
 //
-// What the plan cannot hold, since it is known only once the API has answered, submit() adds: the
-// other objects' ownerReferences to the Job, and the Secret's random token.
+// submit() adds what is known only once the API has answered: the other objects' ownerReferences to
+// the Job, and the Secret's random token.
 #pragma once
 
 #include "backends/kubernetes/render/job_secrets.h"
@@ -21,7 +21,7 @@ inline constexpr const char* k_group_document = "podgroup.yaml";
 /// The ConfigMap's key of the job itself, as a job file.
 inline constexpr const char* k_spec_key = "job.yaml";
 
-/// Of a template of the user's that the job is made from: this and its file's name.
+/// For a user's template from which the job is made: this and its file's name.
 inline constexpr std::string_view k_template_key = "template.";
 
 /// Throws UsageError for what Kubernetes would not take: no image, a name too long for its Pods,

@@ -50,7 +50,7 @@ std::string worker_script(const JobSpec& job, const Templates& templates) {
                           {"user_environment", user_environment(job)}});
 }
 
-/// For the workers alone: other hosts are reached as ever.
+/// For workers only: other hosts are reached as usual.
 std::string ssh_config(const JobSpec& job) {
   return fmt::format("Host {}-*\n"
                      "  Port 2222\n"
@@ -65,7 +65,7 @@ std::string ssh_config(const JobSpec& job) {
                      role_job_name(job.name, k_worker_role));
 }
 
-/// How many ranks are in the Jobs before this group's.
+/// Number of ranks in the Jobs before this group.
 int ranks_before(const GangPlace& gang, const RoleGroup& group) {
   const auto first = std::find_if(gang.ranks.begin(), gang.ranks.end(), [&](const auto& rank) {
     return rank.role == group.roles[0].name;
@@ -250,7 +250,8 @@ json config_data(const JobSpec& job, const Templates& templates) {
     data["deepspeed"] = builtin_template("launchers/deepspeed.sh").text;
     data["discover_hosts"] = builtin_template("launchers/discover_hosts.sh").text;
   }
-  for (const auto& [name, own] : templates.own) { // By which the job is changed, wherever that is.
+  // Needed to change the job later, from any machine.
+  for (const auto& [name, own] : templates.own) {
     if (own.text != builtin_template(name).text) {
       add(std::string(k_template_key) + name.substr(name.find('/') + 1), own.text);
     }

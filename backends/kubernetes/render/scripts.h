@@ -1,4 +1,4 @@
-// What a job's Pods run: the ConfigMap's scripts, and where the ranks of which they speak will be.
+// The scripts of a job's Pods, in the ConfigMap, and where its ranks will be.
 #pragma once
 
 #include "backends/kubernetes/render/job_data.h"
@@ -17,22 +17,22 @@ namespace dtrain::kubernetes {
 inline constexpr int k_master_port = 29500;
 inline constexpr int k_tf_port = 2222;
 
-/// Where the ConfigMap is mounted.
+/// In the mount of the ConfigMap.
 inline constexpr const char* k_hostfile_path = "/etc/dtrain/hostfile";
 
-/// Where the job's ranks will be. The uid and the token are the Pods' own to know: empty.
+/// Where the job's ranks will be. Uid and token are empty: only the Pods know them.
 GangPlace gang_of(const JobSpec& job);
 
-/// What the Pods of such a group start with.
+/// The start script of the Pods of a group.
 std::string start_script(const JobSpec& job, const RoleGroup& group,
                          const Templates& templates = {});
 
-/// What waits, in the Pods of such a group, for the roles that --role-sequence starts before
+/// The script with which the Pods of a group wait for the roles that --role-sequence starts before
 /// theirs.
 std::string sequence_script(const JobSpec& job, const RoleGroup& group,
                             const Templates& templates = {});
 
-/// What configmap.yaml is filled with: the scripts, the host file and the job itself.
+/// The data of configmap.yaml: the scripts, the host file and the job itself.
 nlohmann::json config_data(const JobSpec& job, const Templates& templates);
 
 } // namespace dtrain::kubernetes

@@ -1,4 +1,4 @@
-// What the templates of this backend are filled with, in small pieces.
+// The data of this backend's templates, in small pieces.
 #pragma once
 
 #include "submit/job_spec.h"
@@ -19,11 +19,11 @@ std::pair<std::string, std::string> key_value(const std::string& text, const cha
 /// `key` and `value` of each.
 nlohmann::json pairs(const std::vector<std::string>& texts, const char* flag);
 
-/// As whom a Pod's containers run, and how their images are pulled: `as_user`, `as_root`,
-/// `pull_policy`, `pull_secrets`, `has_pull_secrets`.
+/// User and image pulling of a Pod's containers: `as_user`, `as_root`, `pull_policy`,
+/// `pull_secrets`, `has_pull_secrets`.
 void add_rights(const JobSpec& job, nlohmann::json& data);
 
-/// What this backend finds its objects by.
+/// The lines by which this backend finds its objects.
 const TemplateRules& template_rules();
 
 /// The template "kubernetes/NAME" filled in.

@@ -29,7 +29,7 @@ json share_of(const std::string& source, const std::string& text) {
   return {{"server", rest.substr(0, slash)}, {"share", rest.substr(slash)}};
 }
 
-/// Of "csi://DRIVER?KEY=VALUE&…": the volume that the driver makes for each Pod.
+/// "csi://DRIVER?KEY=VALUE&…": the volume that the driver creates for each Pod.
 json csi_volume_of(const std::string& source, const std::string& text) {
   const std::string rest = source.substr(k_csi.size());
   const std::size_t question = std::min(rest.find('?'), rest.size());
@@ -120,7 +120,7 @@ void add_volumes(const JobSpec& job, json& data) {
       add("csi", mount, csi_volume_of(mount.source, text));
     } else if (is_bucket(mount.source)) {
       Bucket bucket = parse_bucket("--data", mount.source);
-      bucket.credentials_file.clear(); // This machine's: the Secret has what is in it.
+      bucket.credentials_file.clear(); // A path on this machine: the Secret has its contents.
       const BucketVariables names = bucket_variables(bucket);
       const std::size_t number = data["buckets"].size();
       add("buckets", mount,

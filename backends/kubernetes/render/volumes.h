@@ -1,4 +1,4 @@
-// What is mounted into a job's Pods besides dtrain's own: data, code, and files of the submitter's.
+// Volumes of a job's Pods besides dtrain's own: data, code, and files of the submitter.
 #pragma once
 
 #include "submit/job_spec.h"
@@ -15,14 +15,14 @@ namespace dtrain::kubernetes {
 /// for a mount that cannot be read.
 void add_volumes(const JobSpec& job, nlohmann::json& data);
 
-/// Of --data: those that must be there.
+/// The claims of --data, which must exist.
 std::vector<std::string> claims_of(const JobSpec& job);
 
-/// Where code is brought to: the working directory where that is absolute, else /root/code for
-/// root, who alone may enter /root, and /code for others.
+/// Where code is unpacked: the working directory if it is absolute, else /root/code for root, who
+/// alone may enter /root, and /code for others.
 std::string code_folder(const JobSpec& job);
 
-/// Where the command starts; empty: where the image says.
+/// Where the command starts; empty: as the image says.
 std::string start_folder(const JobSpec& job);
 
 /// The Secret's key of --config-file number `index`.

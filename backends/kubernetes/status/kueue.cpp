@@ -20,7 +20,7 @@ constexpr const char* k_uid_label = "kueue.x-k8s.io/job-uid";
 constexpr std::chrono::seconds k_longest_for_workload{10};
 constexpr std::chrono::milliseconds k_between_looks{100};
 
-/// What Kueue sees as one: it owns the rest, or is a launcher's Job.
+/// The objects that Kueue treats as one workload: the owner of the rest, or a launcher's Job.
 std::vector<std::string> uids_of(const JobObjects& objects) {
   if (!objects.set.is_null()) {
     return {text_at(objects.set, is_of_trainjob(objects.set) ? "metadata/ownerReferences/0/uid"
@@ -38,7 +38,7 @@ bool is_inactive(const json& workload) {
   return active.is_boolean() && !active.get<bool>();
 }
 
-/// Of the Workloads, the first that holds the job up; null where none is known to.
+/// The first Workload that keeps the job waiting; null if none is known to.
 const json& waiting_one(const JobObjects& objects) {
   static const json k_null;
   for (const ObjectPtr& workload : objects.workloads) {
@@ -61,7 +61,7 @@ std::string position_of(const JobObjects& objects, const json& workload) {
   return {};
 }
 
-/// Kueue's words: why there is no quota, or what is checked although there is.
+/// Kueue's message: why there is no quota, or what it checks although there is.
 std::string wait_of(const json& workload) {
   const json& reserved = condition(workload, "QuotaReserved");
   if (text_at(reserved, "status") != "True") {
@@ -145,7 +145,7 @@ void set_active(ApiClient& api, const JobObjects& objects, bool active) {
   const std::size_t count = uids_of(objects).size();
   const auto until = std::chrono::steady_clock::now() + k_longest_for_workload;
   json workloads;
-  for (;;) { // Kueue makes them as it comes to it; what is suspended before would start later.
+  for (;;) { // Kueue creates them in its own time; suspending earlier would start the job later.
     workloads = api.must(api.request("GET", path, workloads_query(objects)))["items"];
     if (workloads.size() >= count) {
       break;

@@ -19,7 +19,7 @@ inline constexpr const char* k_kueue_group = "kueue.x-k8s.io";
 /// The reason of a job that waits for `dtrain resume`.
 inline constexpr const char* k_suspended = "suspended";
 
-/// Of a Job or JobSet by itself.
+/// For a Job or JobSet alone.
 bool is_in_queue(const nlohmann::json& root);
 
 /// The queue's name; empty: none.

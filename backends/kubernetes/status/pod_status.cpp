@@ -18,7 +18,8 @@ constexpr int k_signal_exit_base =
     128; // A shell's and a container runtime's way to say "by signal".
 constexpr int k_last_signal = 64;
 
-/// That says how the Pod fares: the one that brings code, where that failed, else the main one.
+/// The container that decides the Pod's state: the one that brings code if it failed, else the main
+/// one.
 const json& main_container(const json& pod) {
   static const json k_null;
   for (const json& status : member(pod, "status/initContainerStatuses")) {

@@ -10,7 +10,7 @@
 
 namespace dtrain::kubernetes {
 
-/// How often the rank failed before this Pod.
+/// Number of failures of the rank before this Pod.
 int failure_count(const nlohmann::json& pod);
 
 Phase pod_phase(const nlohmann::json& pod);
@@ -18,11 +18,11 @@ Phase pod_phase(const nlohmann::json& pod);
 /// When its main container ended; 0: it has not, or nobody knows.
 Time pod_end(const nlohmann::json& pod);
 
-/// How the main container ended, into `exit_code` or `signal`.
+/// Reads how the main container ended into `exit_code` or `signal`.
 void read_exit(const nlohmann::json& pod, std::optional<int>& exit_code,
                std::optional<int>& signal);
 
-/// By its Job, for the others' sake.
+/// Ended by its Job because of others.
 bool was_ended(const nlohmann::json& pod, const InstanceStatus& instance);
 
 InstanceStatus instance_status(const nlohmann::json& pod);

@@ -38,7 +38,7 @@ json read_job(ApiClient& api, const JobRef& ref) {
     if (!set.ok() || is_of_trainjob(set.body)) {
       set = api.call(api.request("GET", trainjob_path(ref)));
     }
-    if (set.ok()) { // Where there is no such API, or not for us, there is no such job.
+    if (set.ok()) { // Without that API, or the right to use it, there is no such job.
       job = std::move(set);
     }
   }
@@ -161,7 +161,7 @@ void read_leases(ApiClient& api, JobObjects& objects) {
     take_all({});
     return;
   }
-  if (nodes.size() > 1) { // One request, but in a large cluster.
+  if (nodes.size() > 1) { // One request, except in a large cluster.
     take_all({{"limit", "100"}});
   }
   std::vector<HttpRequest> requests;

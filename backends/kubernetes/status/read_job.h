@@ -12,7 +12,7 @@ namespace dtrain::kubernetes {
 /// dtrain's, not another tool's.
 bool is_ours(const nlohmann::json& object);
 
-/// The Job. NotFound where there is none.
+/// The Job. Throws NotFound if there is none.
 nlohmann::json read_job(ApiClient& api, const JobRef& ref);
 
 /// The JobSet of that name, or the one that a TrainJob will have; null where there is neither, or
@@ -23,7 +23,7 @@ nlohmann::json read_set(ApiClient& api, const JobRef& ref);
 /// at once, or 3. NotFound where there is no such job.
 JobObjects read_objects(ApiClient& api, const JobRef& ref);
 
-/// Those about its Jobs and their Pods, the oldest first.
+/// Events about its Jobs and their Pods, oldest first.
 std::vector<JobEvent> read_events(ApiClient& api, const JobRef& ref);
 
 /// The leases of the nodes that a job runs on: one by one, or, of many, all there are at once.

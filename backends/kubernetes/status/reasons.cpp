@@ -114,7 +114,7 @@ std::string unschedulable(const json& pod) {
   } else if (message.find(k_unfit) != std::string::npos) {
     kind = "no node matches: ";
   }
-  // What the scheduler tried besides is no reason.
+  // What else the scheduler tried is not a reason.
   const std::size_t end = std::min(message.find(k_claims), message.find(k_preemption));
   return kind + fmt::format("{}: {}", text_at(scheduled, "reason"), message.substr(0, end));
 }
@@ -140,8 +140,8 @@ std::string lost_node(const json& pod) {
                      : std::string();
 }
 
-/// How long the Pod's node has been silent, in seconds: since its lease, which a kubelet renews
-/// four times in its duration. 0 where it has just been renewed, or that is not known.
+/// Seconds for which the Pod's node has been silent: since its lease, which a kubelet renews four
+/// times in its duration. 0 if it has just been renewed, or if that is not known.
 std::int64_t silence(const JobObjects& objects, const json& pod) {
   constexpr int k_renewals = 4;
   constexpr std::int64_t k_leeway = 2;

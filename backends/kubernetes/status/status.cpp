@@ -51,7 +51,7 @@ bool is_launcher(const json& lead) {
   return !lead.is_null() && instance_of(lead, 0).starts_with(k_launcher);
 }
 
-/// Besides the Job of the first instance: the workers', a task's.
+/// Jobs that decide beside that of the first instance: the workers', a task's.
 bool decides_too(const json& job) { return !annotation(job, k_success_annotation).empty(); }
 
 /// The first instance's Job decides where it has one, alone or with the others'; so do a
@@ -155,7 +155,8 @@ bool names_index(std::string_view indexes, int place) {
   return false;
 }
 
-/// Of an instance whose Pod is gone, by what its Job, of a job that ended so, keeps of it.
+/// The phase of an instance whose Pod is gone, from what its Job keeps of it, in a job that ended
+/// in `of_job`.
 Phase phase_without_pod(const json& owner, int place, Phase of_job) {
   const std::string completed = text_at(owner, "status/completedIndexes");
   const std::string failed = text_at(owner, "status/failedIndexes");
@@ -386,7 +387,7 @@ JobStatus status_of(const JobObjects& objects) {
   status.uid = text_at(objects.job, "metadata/uid");
   status.tensorboard = annotation(objects.job, k_board_annotation);
   status.gpus_allocated = 0;
-  status.restarts = static_cast<int>(number_at(objects.job, "status/restarts")); // Of a JobSet.
+  status.restarts = static_cast<int>(number_at(objects.job, "status/restarts")); // For a JobSet.
   int index = 0;
   bool all_up = true;
   const bool ending = any_of(jobs_of(objects), is_ending);
@@ -408,7 +409,7 @@ JobStatus status_of(const JobObjects& objects) {
     }
     instance.is_chief = index == 0;
     if (status.phase == Phase::succeeded && !is_final(instance.phase)) {
-      instance.phase = Phase::terminated; // What the Job ends after those that decide.
+      instance.phase = Phase::terminated; // The Job ends the others after those that decide.
     }
     all_up = all_up && instance.phase != Phase::pending;
     status.gpus_allocated += instance.phase == Phase::running ? instance.gpus : 0;
@@ -429,7 +430,7 @@ JobStatus status_of(const JobObjects& objects) {
   } else if (status.phase != Phase::succeeded) {
     status.reason = why_pending(objects);
   }
-  if (is_held_back(status.phase)) { // In a queue it is the Workload that says whether it may run.
+  if (is_held_back(status.phase)) { // In a queue the Workload says whether it may run.
     status.phase = status.reason == k_suspended ? Phase::suspended : Phase::queuing;
     for (InstanceStatus& instance : status.instances) {
       instance.phase = instance.phase == Phase::pending ? status.phase : instance.phase;

@@ -1,4 +1,4 @@
-// From the API's objects to a job's status. Pure: what is not in the objects is not known.
+// From the API's objects to a job's status. Pure: depends on nothing but the objects.
 //
 //   QUEUING    the Job is suspended: by a queue (Kueue) or by `dtrain suspend`
 //   PENDING    some rank's Pod does not run yet; `reason` says why, in the cluster's words
@@ -23,16 +23,16 @@ struct JobObjects {
   nlohmann::json job;            ///< The Job that owns the rest; null: there is none.
   std::vector<ObjectPtr> pods;   ///< Of all instances and all attempts.
   std::vector<ObjectPtr> events; ///< Warnings about the Jobs and their Pods; may be empty.
-  nlohmann::json lead = {}; ///< Of the first instance, where it has one of its own: a launcher,
-                            ///< chief or master, whose end is the job's. Null: none.
-  std::vector<nlohmann::json> others =
-      {}; ///< Of roles without ranks that have one of their own, parameter servers first; and of
-          ///< tasks behind the first.
+  /// The first instance's own Job, if it has one: a launcher, chief or master, whose end is the
+  /// job's. Null: none.
+  nlohmann::json lead = {};
+  /// Further Jobs: of roles without ranks, parameter servers first, and of tasks after the first.
+  std::vector<nlohmann::json> others = {};
   nlohmann::json set = {}; ///< The JobSet that owns all of them; null: `job` does.
-  std::vector<ObjectPtr> workloads =
-      {}; ///< Of a job that waits in a queue (kueue.h); may be empty.
-  std::vector<nlohmann::json> positions = {}; ///< Those of all that wait there; may be empty.
-  std::vector<nlohmann::json> leases = {};    ///< Of the nodes that its Pods run on; may be empty.
+  /// Workloads of a job that waits in a queue (kueue.h); may be empty.
+  std::vector<ObjectPtr> workloads = {};
+  std::vector<nlohmann::json> positions = {}; ///< Of all that wait there; may be empty.
+  std::vector<nlohmann::json> leases = {};    ///< Of its Pods' nodes; may be empty.
   Time now = 0;                               ///< By the server's clock, when it gave the leases.
 };
 
@@ -54,7 +54,7 @@ bool may_be_set(const std::string& name, const std::vector<ObjectPtr>& jobs);
 /// The place of a Pod's instance in JobStatus::instances; -1: none.
 int place_of(const JobObjects& objects, const nlohmann::json& pod);
 
-/// By a queue, or by hand: it has no Pods.
+/// Suspended by a queue, or by hand: it has no Pods.
 bool is_suspended(const nlohmann::json& job);
 
 /// The columns of `list`, from the Jobs alone; `node` is left empty.
@@ -62,15 +62,15 @@ JobSummary summarize(const nlohmann::json& job, const nlohmann::json& lead = {},
                      const JobList& others = {});
 JobSummary summarize(const JobObjects& objects);
 
-/// Of a job that is over, the Jobs that nothing in the cluster ends: none has ended those that it
+/// For a job that is over, the Jobs that nothing in the cluster ends: no Job ends those that it
 /// does not own. A launcher ends its workers itself.
 JobList left_over(const nlohmann::json& job, const nlohmann::json& lead, const JobList& others);
 JobList left_over(const JobObjects& objects);
 
-/// All but FailureCause::last_stderr, which is in no object.
+/// Everything but FailureCause::last_stderr, which is in no object.
 JobStatus status_of(const JobObjects& objects);
 
-/// By place, the Pod of each instance's latest attempt, null where it has none.
+/// By place, the Pod of each instance's latest attempt; null if it has none.
 std::vector<const nlohmann::json*> latest_pods(const JobObjects& objects);
 
 /// The Pod that status_of() names as the cause, or nullptr.

@@ -19,7 +19,7 @@ using nlohmann::json;
 
 constexpr double k_most_memory = 0x1p62;
 
-/// All containers together.
+/// Of all containers together.
 double sum_of(const json& metrics, std::string_view path) {
   double sum = 0;
   for (const json& container : member(metrics, "containers")) {

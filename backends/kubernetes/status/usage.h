@@ -1,5 +1,5 @@
-// What the Pods of a job use, from the metrics API (metrics.k8s.io), which metrics-server or
-// another program serves where the cluster has it.
+// Resource usage of a job's Pods, from the metrics API (metrics.k8s.io), which metrics-server or
+// another program serves if the cluster has it.
 #pragma once
 
 #include "backends/job_status.h"
@@ -11,8 +11,8 @@
 
 namespace dtrain::kubernetes {
 
-/// Of the instances that the metrics API knows of: those that have run for some seconds. Throws
-/// NotFound where there is no such job, EngineError where the cluster has no such API.
+/// Usage of the instances that the metrics API knows: those that have run for some seconds. Throws
+/// NotFound if there is no such job, EngineError if the cluster has no such API.
 std::vector<InstanceUsage> instance_usage(ApiClient& api, const JobRef& job);
 
 } // namespace dtrain::kubernetes

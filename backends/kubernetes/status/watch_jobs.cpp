@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds k_longest_pause{1000};
 
-/// What a reader of the status would see change.
+/// The parts of the status whose changes matter to its readers.
 std::string fingerprint(const JobStatus& status) {
   std::string text =
       fmt::format("{} {} {}", phase_name(status.phase), status.restarts, status.reason);
@@ -55,7 +55,7 @@ bool tell(ApiClient& api, WatchedJobs& watched, std::size_t which, std::string& 
 void watch_jobs(ApiClient& api, const std::string& namespace_name,
                 const std::vector<std::string>& names, const NewsSink& sink) {
   WatchedJobs watched(api, namespace_name, names);
-  std::map<std::size_t, std::string> last; // Of those that are watched still.
+  std::map<std::size_t, std::string> last; // Of jobs that are still watched.
   for (std::size_t i = 0; i < names.size(); ++i) {
     last[i];
   }

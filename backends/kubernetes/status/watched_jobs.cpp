@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds k_longest_for_set{30};
 
-/// Those of a job, or of all where that is empty.
+/// Objects of a job, or of all jobs if that is empty.
 std::vector<ObjectPtr> objects_of(const Collection& collection, std::string_view job = {}) {
   std::vector<ObjectPtr> objects;
   for (const auto& [uid, object] : collection.objects()) {
@@ -132,7 +132,7 @@ void WatchedJobs::start_sets() {
   }
 }
 
-/// Of a TrainJob, that its controller is about to make.
+/// Of a TrainJob whose controller is about to make it.
 void WatchedJobs::await_set(const Job& job) {
   const JobRef ref{namespace_, job.name};
   if (!has_sets_ || !api_.call(api_.request("GET", trainjob_path(ref))).ok()) {

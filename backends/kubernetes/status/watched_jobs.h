@@ -14,15 +14,15 @@ namespace dtrain::kubernetes {
 
 class WatchedJobs {
  public:
-  /// Of one namespace; at least one.
+  /// In one namespace; at least one.
   WatchedJobs(ApiClient& api, std::string namespace_name, std::vector<std::string> names);
 
-  /// The Job or JobSet that owns the rest. Throws NotFound where there is none, or it was deleted.
+  /// The Job or JobSet that owns the rest. Throws NotFound if there is none, or if it was deleted.
   const nlohmann::json& job(std::size_t which = 0) const;
 
   bool is_deleted(std::size_t which = 0) const { return find(jobs_of_names_[which]) == nullptr; }
 
-  /// From then on with what says why the job waits, where that is of use.
+  /// From then on with the objects that say why the job waits, if they help.
   JobObjects objects(std::size_t which = 0);
 
   /// Waits for something to happen, at most `wait`.

@@ -33,8 +33,8 @@ JobObjects living_job(ApiClient& api, const JobRef& ref) {
   return objects;
 }
 
-/// `object`'s identity with nothing else. The uid makes the apply fail where it was deleted
-/// meanwhile, instead of creating it again.
+/// The identity of `object` and nothing else. With the uid the apply fails if the object has been
+/// deleted meanwhile, instead of creating it again.
 json identity_of(const json& object, const std::string& version, const char* kind) {
   return {{"apiVersion", version},
           {"kind", kind},
@@ -64,7 +64,7 @@ JobSpec spec_in(const json& config, const JobRef& ref, const char* verb) {
   return read_job_yaml(text, fmt::format("ConfigMap {}", ref.name));
 }
 
-/// Those that the job is made from, not those that lie here now.
+/// The templates from which the job was made, not those that are here now.
 Templates templates_in(const json& config, const JobSpec& spec) {
   Templates templates;
   templates.values = spec.template_values;
@@ -86,7 +86,7 @@ json document_of(const Plan& plan, std::string_view name) {
   throw Error(fmt::format("the plan has no {}", name));
 }
 
-/// How many of the job's Pods start together.
+/// Changes the number of the job's Pods that start together.
 void change_group(ApiClient& api, const json& group) {
   const std::string path =
       fmt::format("/apis/{}/namespaces/{}/podgroups/{}", text_at(group, "apiVersion"),
@@ -132,7 +132,8 @@ bool set_suspended(ApiClient& api, const JobRef& ref, bool suspended) {
 void end_jobs(ApiClient& api, const JobList& jobs) {
   for (const json* job : jobs) {
     api.call(
-        api.merge(changed_path(*job), {{"spec", {{"suspend", true}}}})); // Who may not only looks.
+        // Without this right one can only look.
+        api.merge(changed_path(*job), {{"spec", {{"suspend", true}}}}));
   }
 }
 

@@ -23,7 +23,7 @@ std::string name_of(const CodePart& part) {
   return "dtrain-code-" + part.digest.substr(0, k_digest_digits);
 }
 
-/// Wherever it is: in a Job, a JobSet, or what a TrainJob is made from.
+/// In any of them: a Job, a JobSet, or the source of a TrainJob.
 void set_sources(json& value, const json& sources) {
   if (value.is_object() && value.contains("projected") && text_at(value, "name") == k_volume) {
     value["projected"]["sources"] = sources;
@@ -54,8 +54,8 @@ class PartStore {
                                {"binaryData", {{k_key, base64_encode(part.gzip)}}}});
   }
 
-  /// True where the part had to be made. Of one that is there the job becomes an owner; one that
-  /// goes meanwhile, with its last owner, is created again.
+  /// Returns true if the part had to be created. The job becomes an owner of an existing one; if
+  /// that disappears meanwhile with its last owner, it is created again.
   bool settle(const CodePart& part, ApiResult made) {
     constexpr int k_tries = 5;
     for (int i = 0; i < k_tries && made.status == k_conflict; ++i) {

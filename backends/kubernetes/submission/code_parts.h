@@ -3,10 +3,10 @@
 //   submit           packs it (support/code_archive.h); a part is a ConfigMap, dtrain-code-DIGEST
 //   each Pod         mounts all parts; its init container unpacks them (unpack.sh)
 //
-// Objects of the cluster, so that a Pod that comes later (a restart, another node, a queue's turn)
-// finds the code when submit is long gone. A part is named by what it holds and never changes: a
-// job that has the same part becomes one more of its owners, and the last one's deletion deletes
-// it.
+// These are objects of the cluster, so that a Pod that starts later (a restart, another node, its
+// turn in a queue) finds the code when submit is long gone. A part is named by the digest of its
+// contents and never changes: another job with the same part becomes one of its owners, and it is
+// deleted with its last owner.
 #pragma once
 
 #include "backends/kubernetes/api/api_client.h"
@@ -20,7 +20,7 @@
 
 namespace dtrain::kubernetes {
 
-/// Of a job's code when packed. An object holds 1 MiB at most, a cluster's store 2 GiB as a rule.
+/// Of a job's packed code. An object holds 1 MiB at most, a cluster's store usually 2 GiB.
 constexpr std::int64_t k_most_code_bytes = 32'000'000;
 
 /// The folder of --sync-source. Throws as pack_folder() does.
@@ -29,9 +29,9 @@ CodeArchive pack_code(const JobSpec& job, const SubmitSink& tell);
 /// Names the parts where the Pods in `objects` mount them.
 void mount_parts(std::vector<nlohmann::json>& objects, const CodeArchive& code);
 
-/// Makes the parts that the namespace lacks, of all of which `owner` (an ownerReference) becomes an
-/// owner. Throws EngineError where one cannot be made, UsageError where another object has its
-/// name. Returns what was sent, for people.
+/// Creates the parts that the namespace lacks; `owner` (an ownerReference) becomes an owner of all
+/// of them. Throws EngineError if one cannot be created, UsageError if another object has its name.
+/// Returns what was sent, for people.
 std::string store_parts(ApiClient& api, const JobSpec& job, const CodeArchive& code,
                         const nlohmann::json& owner, const SubmitSink& tell);
 

@@ -24,8 +24,8 @@ constexpr const char* k_volcano_group = "scheduling.volcano.sh";
 constexpr const char* k_volcano_version = "v1beta1";
 constexpr const char* k_coscheduling_group = "scheduling.x-k8s.io";
 
-/// Of an API's group that the cluster serves, the preferred one first; none where it has no such
-/// group.
+/// Versions of an API group that the cluster serves, the preferred one first; none if it has no
+/// such group.
 std::vector<std::string> versions_of(ApiClient& api, const std::string& group) {
   const ApiResult found = api.call(api.request("GET", "/apis/" + group));
   if (found.status == k_not_found) {
@@ -61,7 +61,8 @@ void require_queue(ApiClient& api, const JobSpec& job) {
   const ApiResult queue = api.call(api.request(
       "GET", fmt::format("/apis/{}/{}/namespaces/{}/localqueues/{}", k_kueue_group, versions[0],
                          escape_url(job.namespace_name), escape_url(job.queue))));
-  if (queue.status == k_not_found) { // Who may not look learns it from the job's reason.
+  // A user without the right to look sees it in the job's reason.
+  if (queue.status == k_not_found) {
     throw UsageError(fmt::format("--queue={}: namespace {} has no LocalQueue of that name",
                                  printable(job.queue), job.namespace_name));
   }
@@ -151,7 +152,7 @@ bool require_objects(ApiClient& api, const Plan& plan) {
   for (const Bucket& bucket : buckets) {
     const BucketKeys keys = bucket_keys(bucket);
     if (keys.id.empty() && !secrets.empty()) {
-      continue; // They are the cluster's to know.
+      continue; // Only the cluster can know them.
     }
     try {
       require_bucket(bucket, keys);

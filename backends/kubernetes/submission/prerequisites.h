@@ -1,4 +1,4 @@
-// What must be in the cluster before a job is made: APIs, queues, claims, Secrets, buckets.
+// What must be in the cluster before a job is created: APIs, queues, claims, Secrets, buckets.
 #pragma once
 
 #include "backends/kubernetes/api/api_client.h"
@@ -10,8 +10,8 @@
 
 namespace dtrain::kubernetes {
 
-/// Sets job.scheduler to the one that starts gangs in this cluster, and says so. Throws UsageError
-/// where there is none, or its name cannot be known.
+/// Sets job.scheduler to the one that starts gangs in this cluster, and returns a line that says
+/// so. Throws UsageError if there is none, or its name cannot be found out.
 std::vector<std::string> choose_scheduler(ApiClient& api, JobSpec& job);
 
 /// Throws UsageError, which names flag and API, where the cluster lacks an API of the job's, or

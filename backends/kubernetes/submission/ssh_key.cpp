@@ -17,7 +17,7 @@ constexpr const char* k_type = "ssh-ed25519";
 constexpr int k_ed25519 = 1087; // EVP_PKEY_ED25519
 constexpr std::size_t k_half = 32;
 
-/// What of libcrypto is used; its types are opaque.
+/// The functions of libcrypto that are used; its types are opaque.
 struct CryptoLibrary {
   void* (*new_context)(int type, void* engine);
   void (*free_context)(void* context);
@@ -65,13 +65,13 @@ SshKey ssh_key_of(std::string_view seed, std::string_view public_half) {
   constexpr std::size_t k_block = 8; // Of the cipher "none".
   constexpr std::size_t k_line = 70;
   const std::string public_blob = counted(k_type) + counted(public_half);
-  // Two numbers that are alike say that the passphrase was right; there is none.
+  // Two equal numbers prove that the passphrase was right; here there is none.
   std::string secret = number(0) + number(0) + public_blob +
                        counted(std::string(seed) + std::string(public_half)) + counted("");
   for (char pad = 1; secret.size() % k_block != 0; ++pad) {
     secret += pad;
   }
-  std::string whole("openssh-key-v1", sizeof "openssh-key-v1"); // With its NUL.
+  std::string whole("openssh-key-v1", sizeof "openssh-key-v1"); // Including its NUL.
   whole += counted("none") + counted("none") + counted("") + number(1) + counted(public_blob) +
            counted(secret);
   const std::string text = base64_encode(whole);

@@ -32,8 +32,8 @@ using nlohmann::json;
 
 constexpr std::size_t k_token_bytes = 32;
 
-/// What nobody knew before: the ranks' token, and by which keys a launcher and its workers know one
-/// another.
+/// Adds values generated now: the ranks' token, and the keys by which a launcher and its workers
+/// know one another.
 void add_secrets(json& secrets, bool has_launcher) {
   secrets["token"] = random_hex(k_token_bytes);
   if (has_launcher) {
@@ -99,7 +99,7 @@ json owned_by(const json& job) {
                        {"blockOwnerDeletion", false}}});
 }
 
-/// What is known only when the owner is there.
+/// Adds what is known only once the owner exists.
 void adopt(json& object, const json& job, bool of_several_jobs) {
   object["metadata"]["ownerReferences"] = owned_by(job);
   if (text_at(object, "kind") != "Service" || !object["spec"]["selector"].contains(k_job_label)) {
@@ -144,7 +144,7 @@ void adopt(json& object, const json& job, bool of_several_jobs) {
                                kind, object_name, job.namespace_name));
 }
 
-/// Whether the first of an object's owners is no more: there is none of its name, or it is another.
+/// Whether the first of an object's owners is gone: there is none with its name, or another one.
 bool is_owner_gone(ApiClient& api, const json& object) {
   const json& owners = member(object, "metadata/ownerReferences");
   if (!owners.is_array() || owners.empty()) {
@@ -187,7 +187,7 @@ json make_runtime(ApiClient& api, const std::vector<json>& objects, const JobSpe
     if (api.call(api.request("GET", trainjob_path(ref))).status != k_not_found) {
       throw_name_taken(api, objects[0], job);
     }
-    // Of a submission that was cut off, or of a job just deleted.
+    // Left by a submission that was cut off, or by a job just deleted.
     if (!existing.ok() || !is_ours(existing.body) ||
         !api.call(api.remove(object_path(*runtime), text_at(existing.body, "metadata/uid"))).ok()) {
       throw_name_taken(api, *runtime, job);
@@ -200,7 +200,7 @@ json make_runtime(ApiClient& api, const std::vector<json>& objects, const JobSpe
   return std::move(made.body);
 }
 
-/// What owns all others, suspended.
+/// Creates the owner of all others, suspended.
 json make_owner(ApiClient& api, const json& owner, const json& runtime, const JobSpec& job) {
   ApiResult made = api.call(api.create(collection_of(owner), owner));
   if (made.ok()) {
@@ -233,8 +233,8 @@ json make_owner(ApiClient& api, const json& owner, const json& runtime, const Jo
                                 error.what(), problem, label(job, k_job_label)));
 }
 
-/// What kubectl made of a dry run has no owner to go with, so that each object is deleted by
-/// itself: the ConfigMap, by which such a job is known, after the others, and before the Job.
+/// Objects that kubectl created from a dry run have no owner, so each is deleted by itself: the
+/// ConfigMap, by which such a job is known, after the others, and before the Job.
 void remove_ownerless(ApiClient& api, const JobRef& ref, const json& job) {
   const auto is_ownerless = [](const json& object) {
     return is_ours(object) && member(object, "metadata/ownerReferences").empty();
@@ -310,7 +310,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
   }
   const bool queued = is_suspended(objects[0]); // Then the queue lets it run.
   objects[0]["spec"]["suspend"] = true;
-  // From here to the last request a signal waits, so that what is made can be taken back.
+  // From here to the last request signals wait, so that what has been created can be removed.
   const SignalFd signals({SIGINT, SIGTERM, SIGHUP});
   const auto require_wanted = [&signals] {
     if (const int signal = signals.take(); signal != 0) {
@@ -339,7 +339,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell) {
       }
       adopt(objects[i], job, of_jobs > 1);
       if (text_at(objects[i], "kind") == "Secret") {
-        objects[i].erase("stringData"); // What the plan shows.
+        objects[i].erase("stringData"); // Shown in the plan.
         for (const auto& [key, content] : contents) {
           objects[i]["data"][key] = base64_encode(content);
         }

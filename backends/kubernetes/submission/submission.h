@@ -19,7 +19,7 @@ void create_objects(ApiClient& api, const Plan& plan, const SubmitSink& tell);
 /// nothing stored: --dry-run=server. Throws as create_objects() does.
 std::vector<Plan::Document> try_objects(ApiClient& api, const Plan& plan);
 
-/// Deletes the Job and with it what it owns. NotFound where there is none.
+/// Deletes the Job and with it what it owns. Throws NotFound if there is none.
 void remove_objects(ApiClient& api, const JobRef& ref);
 
 } // namespace dtrain::kubernetes
