@@ -31,7 +31,7 @@ void require_alive(const JobSummary& job) {
 
 } // namespace
 
-/// Of a job that has not ended, and whose processes are of this machine.
+/// The record of a job that has not ended, and whose processes are on this machine.
 JobRecord SupervisedBackend::record_here(const JobFolder& folder, const JobRef& job) const {
   auto record = record_of(folder, job);
   require_alive(record.status);
@@ -70,7 +70,7 @@ bool SupervisedBackend::suspend(const JobRef& job) {
 
 bool SupervisedBackend::resume(const JobRef& job) {
   std::string answer = k_devices_taken;
-  while (answer == k_devices_taken) { // Then with others that are free.
+  while (answer == k_devices_taken) { // Then a plan with other, free devices.
     const auto folder = open(job);
     {
       const FolderLock lock(folder);
@@ -114,7 +114,7 @@ void SupervisedBackend::scale(const JobRef& job, int workers) {
     signal_process(record.owner.guard, SIGHUP);
     return;
   }
-  record.status.instances.clear(); // As resume will start them.
+  record.status.instances.clear(); // Their status before resume starts them.
   const auto next = read_gang_plan(plan.documents.front().text);
   for (const GangRank& rank : next.ranks) {
     record.status.instances.push_back(pending_instance(rank, record.status.instances.empty(), ""));
@@ -127,7 +127,7 @@ void SupervisedBackend::scale(const JobRef& job, int workers) {
 void SupervisedBackend::remove(const JobRef& job) {
   const auto folder = open(job);
   {
-    const FolderLock lock(folder); // Nobody resumes it meanwhile.
+    const FolderLock lock(folder); // So that nobody resumes it meanwhile.
     // The record as written, not as seen: one that is final was written when no process was left.
     if (const auto record = folder.record(); record && needs_supervisor(record->status.phase)) {
       if (!is_within_reach(record->owner)) {

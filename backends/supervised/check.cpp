@@ -14,7 +14,7 @@ namespace dtrain {
 
 using Level = CheckResult::Level;
 
-/// Leaves no folder behind that was not there.
+/// Removes folders that it had to create.
 CheckResult SupervisedBackend::check_state() const {
   constexpr std::uint64_t k_mebibyte = 1 << 20;
   constexpr std::uint64_t k_least_disk = 256 * k_mebibyte;

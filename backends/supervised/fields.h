@@ -9,12 +9,12 @@
 
 namespace dtrain {
 
-/// With what an engine takes besides, has no use for and refuses.
+/// Adds the fields that an engine also takes, does not use, and refuses.
 std::vector<FieldUse> supervised_fields(std::vector<std::string_view> taken,
                                         std::vector<FieldExcuse> unused,
                                         std::vector<FieldExcuse> refused);
 
-/// Of each: what it starts is in the plan.
+/// For each of them: what it starts is in the plan.
 inline constexpr Lack k_no_server = {Ability::try_plan,
                                      "has no server to check the job; use --dry-run"};
 

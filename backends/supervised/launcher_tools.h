@@ -1,5 +1,5 @@
-// What a launcher (mpirun, deepspeed) finds in front of its own programs where its workers are not
-// other hosts: scripts in the job's folder that start them here, without SSH.
+// Scripts that replace a launcher's (mpirun, deepspeed) remote shell if its workers are not on
+// other hosts: they are in the job's folder and start workers here, without SSH.
 #pragma once
 
 #include "backends/supervised/store/job_store.h"

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds k_end_timeout{3000}; ///< Beyond the grace period.
 constexpr milliseconds k_kill_timeout{2000};
-constexpr int k_kill_rounds = 100; ///< For what forks while it is being killed.
+constexpr int k_kill_rounds = 100; ///< For processes that fork while being killed.
 
 /// True where the process has ended by the deadline.
 bool wait_for_end(const Fd& process, Clock::time_point deadline) {
@@ -48,7 +48,7 @@ bool signal_and_wait(const JobOwner& owner, int signal, Clock::time_point deadli
   const std::array processes{open_process(owner.guard), open_process(owner.supervisor)};
   for (const auto& id : {owner.guard, owner.supervisor}) {
     signal_process(id, signal);
-    signal_process(id, SIGCONT); // One that is stopped could not answer.
+    signal_process(id, SIGCONT); // A stopped process could not answer.
   }
   bool ended = true;
   for (const auto& process : processes) {
@@ -78,7 +78,7 @@ std::vector<ProcessId> kill_all(const Find& find) {
   return left;
 }
 
-/// All below the two that look after a job, but for them.
+/// All processes below the supervisor and the guard, without these two.
 std::vector<ProcessId> ranks_below(const JobOwner& owner) {
   std::vector<ProcessId> found;
   for (const auto& root : {owner.guard, owner.supervisor}) {
@@ -103,7 +103,7 @@ void add(std::vector<ProcessId>& processes, const std::vector<ProcessId>& more) 
   }
 }
 
-/// Its name, as the kernel has it.
+/// Its name in the kernel.
 std::string program_of(const ProcessId& process) {
   const auto text = read_file_at(AT_FDCWD, fmt::format("/proc/{}/comm", process.pid)).value_or("");
   return printable(text.substr(0, text.find('\n')));
@@ -134,14 +134,14 @@ void stop_job(const JobFolder& folder, const JobRecord& record) {
   const auto grace = milliseconds(owner.grace_period_ms);
   if ((is_running(owner.guard) || is_running(owner.supervisor)) &&
       signal_and_wait(owner, SIGTERM, Clock::now() + grace + k_end_timeout)) {
-    // Whoever is killed meanwhile ends without a last record, and has not ended the job.
+    // A supervisor that is killed meanwhile writes no last record, and has not ended the job.
     if (const auto last = folder.record(); last && !needs_supervisor(last->status.phase)) {
       return;
     }
   }
-  // From the leaves up: the guard holds the tree together, and who has lost both can be found by
-  // the job's group or its environment alone.
-  signal_process(owner.supervisor, SIGSTOP); // It starts nothing more.
+  // From the leaves up: the guard holds the tree together, and a process that has lost both can be
+  // found only by the job's control group or its environment.
+  signal_process(owner.supervisor, SIGSTOP); // So that it starts nothing more.
   auto left = kill_all([&] { return ranks_below(owner); });
   signal_and_wait(owner, SIGKILL, Clock::now() + k_kill_timeout);
   add(left, end_leftovers(record.status.uid, owner.cgroup));

@@ -14,7 +14,8 @@ namespace dtrain {
 /// job's own id in their environment. Throws EngineError where some do not end even so.
 void stop_job(const JobFolder& folder, const JobRecord& record);
 
-/// Kills what is left of a job whose supervisor and guard are gone, and gives what does not end.
+/// Kills what is left of a job whose supervisor and guard are gone; returns the processes that do
+/// not end.
 std::vector<ProcessId> end_leftovers(const std::string& uid, const std::string& cgroup);
 
 /// Has the supervisor end the ranks in its own way, and waits until it has gone, as long as that

@@ -57,7 +57,7 @@ struct Assignment {
   MakeChannel make_channel;
 };
 
-/// In front of the others, which win.
+/// Before the others, which override them.
 void add_secrets(const std::string& text, EnvVars& env) {
   EnvVars secrets;
   for (const auto& variable : split_at_nul(text)) {
@@ -95,7 +95,7 @@ bool take_over(const JobStore& store, const JobFolder& folder, const JobRef& job
   return true;
 }
 
-/// Who asked for the job has gone, by Ctrl-C say, before hearing that there is one.
+/// Whether the submitter has gone, by Ctrl-C for example, before hearing that the job exists.
 bool is_unheard(int answer) {
   pollfd end{answer, 0, 0};
   return poll(&end, 1, 0) > 0 && (end.revents & (POLLERR | POLLHUP)) != 0;
@@ -120,10 +120,10 @@ void run_supervisor(Assignment& assignment, const JobFolder& staged, const rlimi
   if (!guard_end || getppid() != guard.pid) {
     throw EngineError("the job's guard process was killed");
   }
-  BucketUse buckets; // All its runs have the data that the first one had.
+  BucketUse buckets; // All its runs use the data of the first.
   auto plan = read_plan(staged, buckets);
   const auto store = JobStore::of(assignment.job_path);
-  const auto before = staged.record(); // Of one that is resumed.
+  const auto before = staged.record(); // Of a resumed job.
   const auto uid = before ? before->status.uid : random_hex(k_uid_bytes);
   const auto channel = assignment.make_channel({limit, uid, cgroup, staged.fd(), !before});
   if (!channel->claim_devices(plan)) {
@@ -227,7 +227,7 @@ int guard(pid_t supervisor_pid, const JobFolder& folder, const std::string& job_
     }
     const int signal = sigwaitinfo(&set, nullptr);
     if (signal > 0 && signal != SIGCHLD) {
-      kill(supervisor_pid, signal); // Not yet waited for: the pid is its own.
+      kill(supervisor_pid, signal); // Not yet waited for, so its pid cannot be reused.
     }
   }
   sweep();
@@ -241,7 +241,7 @@ int guard(pid_t supervisor_pid, const JobFolder& folder, const std::string& job_
   return k_finished;
 }
 
-/// Away from the terminal and from what the shell had open.
+/// Detaches from the terminal and from the shell's open files.
 void detach(const JobFolder& folder, int answer) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   fcntl(answer, F_SETFD, FD_CLOEXEC);
@@ -273,7 +273,7 @@ int supervise_main(const std::vector<std::string>& args, MakeChannel make_channe
                          assignment.staged_path);
   detach(folder, answer);
   std::error_code no_matter;
-  std::filesystem::current_path("/", no_matter); // So as to hold nobody's folder.
+  std::filesystem::current_path("/", no_matter); // So that it keeps no folder busy.
   if (const auto text = folder.read(k_environment_file)) {
     set_environment(*text);
   }

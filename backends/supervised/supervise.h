@@ -28,21 +28,21 @@
 
 namespace dtrain {
 
-/// What the channel of a supervisor is made for.
+/// What the channel of a supervisor is made from.
 struct SupervisedJob {
-  rlimit file_limit; ///< Of open files, that ranks get; the supervisor raises its own.
+  rlimit file_limit; ///< Limit of open files for ranks; the supervisor raises its own.
   std::string uid;
-  std::string cgroup; ///< Or empty.
+  std::string cgroup; ///< May be empty.
   int folder;         ///< The job's, while the channel is made.
   bool is_new;        ///< Nothing of it has ever run.
 };
 
 using MakeChannel = std::unique_ptr<Channel> (*)(const SupervisedJob&);
 
-/// `args`: the folder that the job is to have, the one that it has, and a socket's descriptor on
-/// which one message says how it went: k_taken and where the ranks are, k_name_in_use,
-/// k_devices_taken or an error's text. A new job that is taken starts when a byte comes back, and
-/// is gone where none does: whoever asked for it was interrupted before hearing of it.
+/// `args`: the folder that the job is to have, the one that it has, and the descriptor of a socket
+/// on which one message gives the result: k_taken and where the ranks are, k_name_in_use,
+/// k_devices_taken or an error's text. An accepted new job starts when a byte comes back, and is
+/// removed if none does: the submitter was interrupted before hearing of it.
 int supervise_main(const std::vector<std::string>& args, MakeChannel make_channel);
 
 inline constexpr std::string_view k_taken = "taken: ";

@@ -40,7 +40,7 @@ namespace dtrain {
 namespace {
 
 constexpr const char* k_program = "dtrain";
-constexpr const char* k_code_folder = "code"; ///< Of a job's folder: what --sync-mode brought.
+constexpr const char* k_code_folder = "code"; ///< In a job's folder: the code of --sync-mode.
 
 struct WatchedJob {
   std::size_t which;
@@ -63,7 +63,7 @@ std::string read_to_end(int fd) {
   return text;
 }
 
-/// While it lives, what would end this process waits.
+/// During its lifetime signals that would end this process wait.
 class HeldSignals {
  public:
   HeldSignals() {
@@ -89,7 +89,7 @@ class HeldSignals {
   sigset_t before_{};
 };
 
-/// For what is done on the job's own machine.
+/// For operations that need the job's own machine.
 void require_within_reach(const JobRef& job, const std::optional<JobRecord>& record) {
   if (record && !is_within_reach(record->owner)) {
     throw EngineError(fmt::format("job {} runs {}: run the command there", text_of(job),
@@ -109,7 +109,7 @@ SupervisedBackend::Supervise run_helper(std::string_view command) {
     }
     argv.push_back(nullptr);
     execv(this_program().c_str(), argv.data());
-    execv("/proc/self/exe", argv.data()); // Where another was installed in its place meanwhile.
+    execv("/proc/self/exe", argv.data()); // Even if another version has been installed meanwhile.
     _exit(EXIT_FAILURE);
   };
 }
@@ -138,7 +138,7 @@ std::string SupervisedBackend::absolute_path(const std::string& path) {
 }
 
 void SupervisedBackend::resolve_paths(JobSpec& job) const {
-  if (!job.working_dir.empty() && job.sync_mode.empty()) { // Else it counts from the code.
+  if (!job.working_dir.empty() && job.sync_mode.empty()) { // Otherwise it is relative to the code.
     job.working_dir = absolute_path(job.working_dir);
   }
 }
@@ -248,7 +248,7 @@ SupervisedBackend::Starting SupervisedBackend::start_supervisor(const JobRef& jo
   if (pid == 0) {
     setsid(); // Ctrl-C and the terminal's end are not for it.
     unsetenv(environment::k_git_token
-                 .name); // Before exec: a rank could read what a process was started with.
+                 .name); // Before exec: a rank could read a process's initial environment.
     fcntl(its.get(), F_SETFD, 0);
     supervise_({store_.job_path(job), folder, std::to_string(its.get())});
     _exit(EXIT_FAILURE);
@@ -258,7 +258,7 @@ SupervisedBackend::Starting SupervisedBackend::start_supervisor(const JobRef& jo
   return starting;
 }
 
-/// One that has ended meanwhile says so in the job's record.
+/// If it has ended meanwhile, the job's record says so.
 void SupervisedBackend::Starting::confirm() const {
   send(line.get(), "", 1, MSG_NOSIGNAL); // Its NUL.
 }
@@ -322,7 +322,8 @@ JobSpec SupervisedBackend::spec(const JobRef& job) {
 InstanceStatus SupervisedBackend::running_instance(const JobRef& job,
                                                    const std::string& instance) const {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::seconds k_longest_start{3}; // Of what another has just submitted.
+  // For a job that another process has just submitted.
+  constexpr std::chrono::seconds k_longest_start{3};
   constexpr std::chrono::milliseconds k_pause{5};
   const auto deadline = Clock::now() + k_longest_start;
   while (true) {
@@ -352,7 +353,7 @@ GangPlan SupervisedBackend::gang_plan(const JobRef& job) const {
   return read_gang_plan(*text);
 }
 
-/// As it stands. NotFound where it has just been deleted.
+/// Its current record. Throws NotFound if it has just been deleted.
 JobRecord SupervisedBackend::record_of(const JobFolder& folder, const JobRef& job) const {
   auto record = viewer_.record(folder, job);
   if (!record) {

@@ -50,7 +50,7 @@ class SupervisedBackend : public Backend {
   virtual void resolve_paths(JobSpec& job) const;
   static std::string absolute_path(const std::string& path);
 
-  /// What a job's first plan takes from this machine. Throws UsageError naming the flag of what
+  /// Facts for a job's first plan from this machine. Throws UsageError naming the flag of what
   /// cannot be read.
   virtual GangSite site(const JobSpec& job) const;
 
@@ -62,18 +62,19 @@ class SupervisedBackend : public Backend {
   /// the ranks inherit. Nothing is looked for where the channel asks its hosts.
   virtual void require_startable(const GangPlan& /*plan*/, const std::string& /*path*/) const {}
 
-  /// Brings what is the job's own, its code, to where its ranks have it or are sent it from, in the
-  /// folder that the job will have. Returns what was brought, for people; empty: nothing.
+  /// Brings the job's own files (its code) to the job's future folder, from which ranks use them or
+  /// get them sent. Returns what was brought, for people; empty: nothing.
   virtual std::string stock(const Plan& plan, const JobFolder& staged,
                             const SubmitSink& tell) const;
 
-  /// Copies the buckets of the job's data to where the plan mounts them from. They stay as they are
-  /// while what it gives is open.
+  /// Copies the buckets of the job's data to where the plan mounts them from. They do not change
+  /// while the returned descriptors are open.
   virtual std::vector<Fd> bring_buckets(const JobSpec& /*job*/, const SubmitSink& /*tell*/) const {
     return {};
   }
 
-  /// Removes what a job that is deleted left elsewhere. Throws EngineError naming what stays.
+  /// Removes what a deleted job left elsewhere. Throws EngineError naming what could not be
+  /// removed.
   virtual void remove_far(const GangPlan& /*plan*/, const std::string& /*uid*/) const {}
 
   const JobStore& store() const { return store_; }
@@ -85,7 +86,8 @@ class SupervisedBackend : public Backend {
   /// run, or out of this machine's reach.
   InstanceStatus running_instance(const JobRef& job, const std::string& instance) const;
 
-  /// What the job's supervisor carries out. Throws EngineError of a job that another machine has.
+  /// The plan that the job's supervisor carries out. Throws EngineError for a job of another
+  /// machine.
   GangPlan gang_plan(const JobRef& job) const;
 
   /// Whether jobs can be kept, and the bundled trainer run, for check().
@@ -97,7 +99,7 @@ class SupervisedBackend : public Backend {
   struct Starting {
     std::string answer;
     Fd line;
-    void confirm() const; ///< That the answer was heard: a job that is taken starts.
+    void confirm() const; ///< Confirms that the answer was received: an accepted job starts.
   };
 
   JobFolder open(const JobRef& job) const;

@@ -11,7 +11,7 @@ namespace dtrain {
 
 std::string bytes_text(std::int64_t bytes); ///< "500.0 MB"
 
-/// Where somebody listens.
+/// Reports if somebody listens.
 void report(const SubmitSink& tell, const SubmitProgress& progress);
 
 struct CopyProgress {

@@ -1,4 +1,4 @@
-// How long to wait before a restart: what fails at its start again and again must not spin.
+// The pause before a restart, so that a rank that always fails at its start does not spin.
 #pragma once
 
 #include <algorithm>

@@ -21,7 +21,7 @@ std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::strin
 /// The rank's own, of its plan; unset: it sees what its node shows it.
 std::optional<std::vector<std::string>> own_gpus(const GangRank& rank);
 
-/// Those of all the plan's ranks.
+/// Devices of all ranks of the plan.
 std::vector<std::string> devices_of(const GangPlan& plan);
 
 } // namespace dtrain

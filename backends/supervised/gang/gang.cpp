@@ -26,11 +26,11 @@ using Clock = PollLoop::Clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds k_record_interval{100}; ///< Between records of single ranks' ends.
-constexpr milliseconds k_kill_interval{20};    ///< KILL is repeated for what forked meanwhile.
-constexpr std::size_t k_record_bytes = 65536;  ///< Room for the last record, cause included …
-constexpr std::size_t k_instance_bytes = 512;  ///< … and each instance.
+constexpr milliseconds k_kill_interval{20}; ///< SIGKILL is repeated for processes forked meanwhile.
+constexpr std::size_t k_record_bytes = 65536; ///< Room for the last record, cause included …
+constexpr std::size_t k_instance_bytes = 512; ///< … and each instance.
 constexpr std::size_t k_token_bytes = 16;
-constexpr milliseconds k_evaluator_timeout{60'000}; ///< For the last checkpoint.
+constexpr milliseconds k_evaluator_timeout{60'000}; ///< To evaluate the last checkpoint.
 
 Fd open_signals() {
   const auto set = gang_signals();
@@ -143,7 +143,7 @@ bool Gang::await_restart() {
   while (!stopping_ && !suspending_ && Clock::now() < deadline) {
     loop_.wait(std::min(deadline, timeout_));
     if (Clock::now() >= timeout_) {
-      status.cause.reset(); // That time is up is what ends the job.
+      status.cause.reset(); // The time limit is what ends the job.
       advance();
     }
   }
@@ -187,7 +187,7 @@ bool Gang::run_once() {
   return !status.cause && !stopping_ && !suspending_;
 }
 
-/// While a host is waited for: whether there is something that had better be done first.
+/// While waiting for a host: whether something must be done first.
 bool Gang::has_news() const {
   sigset_t pending;
   sigpending(&pending);
@@ -210,8 +210,8 @@ void Gang::on_signal() {
 }
 
 void Gang::reap() {
-  const bool by_itself = state_ == State::running; // And not ended by us, as those that follow are.
-  // All that have ended by now, then what follows from each: the first may end the others.
+  const bool by_itself = state_ == State::running; // Not ended by us, as later ends are.
+  // Handles all ends known by now: the first may end the others.
   for (const auto& ending : channel_.ended()) {
     const auto is_it = [&](const Rank& rank) { return rank.process == ending.id; };
     const auto found = std::find_if(ranks_.begin(), ranks_.end(), is_it);
@@ -234,7 +234,7 @@ void Gang::reap() {
     return;
   }
   if (!any_runs()) {
-    end(State::terminating); // What they left.
+    end(State::terminating); // Processes that ranks left behind.
   } else if (plan_.clean_tasks || !helpers_run()) {
     end_helpers();
   } else {
@@ -280,7 +280,7 @@ void Gang::tell_ranks_of(const std::string& host, const std::string& what) {
   }
 }
 
-/// It ends by itself: TensorBoard does not, nor do workers that wait for their launcher.
+/// Whether it ends by itself: TensorBoard does not, nor do workers that wait for their launcher.
 bool Gang::is_waited_for(std::size_t rank) const {
   return plan_.ranks[rank].role != k_tensorboard && !plan_.is_held(plan_.ranks[rank]);
 }
@@ -336,7 +336,7 @@ void Gang::rank_ended(std::size_t rank, const RankEnding& ending, bool by_itself
   instance.phase = instance.exit_code == 0 ? Phase::succeeded
                    : by_itself             ? Phase::failed
                                            : Phase::terminated;
-  // Of what was only waiting for the job's end, no ending is the job's failure.
+  // The end of a process that only waited for the job's end is not the job's failure.
   const bool failed =
       instance.exit_code != 0 && !deciders_succeeded_ && plan_.ranks[rank].role != k_tensorboard;
   if (!dirty_) {
@@ -406,7 +406,7 @@ void Gang::stop(const std::string& reason) {
   }
 }
 
-/// Not where all that decide have succeeded: the job is as good as over.
+/// Does nothing if all ranks that decide have succeeded: the job is almost over.
 void Gang::suspend() {
   if (deciders_succeeded_ || (state_ == State::ended && !pausing_)) {
     return;
@@ -464,7 +464,7 @@ void Gang::advance() {
     }
   }
   if (now >= end_deadline_ && state_ != State::ended) {
-    // Those that outlast the ranks are asked first.
+    // Processes that outlast the ranks are asked to end first.
     end(state_ == State::running ? State::terminating : State::killing);
     reap();
   }

@@ -44,7 +44,7 @@
 
 namespace dtrain {
 
-/// What the process must have blocked.
+/// The signals that the process must have blocked.
 sigset_t gang_signals();
 
 /// The reason of a job that is suspended.
@@ -73,15 +73,15 @@ class Gang {
     RankId process = 0; ///< 0: not started, or ended.
     std::unique_ptr<RankOutput> output = {};
     RankId last_process = 0;
-    std::string instance = {}; ///< Of one that leaves.
+    std::string instance = {}; ///< Name of a worker that leaves.
     Backoff backoff = {};
     PollLoop::Clock::time_point began = {};
     PollLoop::Clock::time_point restart_at =
         PollLoop::Clock::time_point::max(); ///< When it is to start.
-    std::optional<RankEnding> failed = {};  ///< How it ended, of one that is to be restarted.
-    bool is_pausing = false;                ///< Where it is to start is known.
+    std::optional<RankEnding> failed = {};  ///< How it ended, if it is to be restarted.
+    bool is_pausing = false;                ///< The place of its restart is known.
 
-    /// Its host is lost, and another not yet found.
+    /// Its host is lost, and no other has been found yet.
     bool is_moving() const { return failed && failed->is_loss() && !is_pausing; }
     /// It runs, or will.
     bool is_wanted() const {
@@ -152,13 +152,13 @@ class Gang {
   Fd signals_;
   PollLoop loop_;
   std::vector<Rank> ranks_;
-  std::vector<Rank> scaled_away_; ///< Of workers that were scaled away and have not ended.
-  GangPlace place_;               ///< Of the run that is on.
+  std::vector<Rank> scaled_away_; ///< Workers that were scaled away and have not ended.
+  GangPlace place_;               ///< In the current run.
   int restarted_ = 0;             ///< Workers that were restarted by themselves.
   Backoff backoff_;
   bool host_lost_ = false;         ///< In this run.
   std::set<std::string> suspects_; ///< Hosts that do not answer.
-  std::string reason_;             ///< That the job had before they did not …
+  std::string reason_;             ///< The job's reason before …
   std::string reason_of_suspects_; ///< … and has for it.
   bool has_run_ = false;           ///< The last run got as far as to start ranks.
   PollLoop::Clock::time_point run_began_;
@@ -166,14 +166,14 @@ class Gang {
   std::vector<char> block_;
   State state_ = State::running;
   std::optional<FailureCause>
-      worker_failure_;              ///< Of a worker; the job's unless the chief succeeds.
-  bool deciders_succeeded_ = false; ///< All that decide have succeeded.
+      worker_failure_; ///< Of a worker; it is the job's failure unless the chief succeeds.
+  bool deciders_succeeded_ = false; ///< All ranks that decide have succeeded.
   bool evaluating_ = false;         ///< Winding down waits for an evaluator.
   bool stopping_ = false;           ///< Asked to end: no restart, no cause.
   bool pausing_ = false;            ///< Between two runs.
   bool suspending_ = false;         ///< Asked to end and to be kept.
-  bool plan_changed_ = false;       ///< And was not yet read again.
-  bool dirty_ = false;              ///< The record differs from what is written.
+  bool plan_changed_ = false;       ///< And has not been read again yet.
+  bool dirty_ = false;              ///< The record differs from the one on disk.
   int log_error_ = 0;
   PollLoop::Clock::time_point timeout_ = PollLoop::Clock::time_point::max();
   PollLoop::Clock::time_point end_deadline_ = PollLoop::Clock::time_point::max();

@@ -1,4 +1,4 @@
-// What a gang does in an elastic job when a worker is lost.
+// What a gang does when a worker of an elastic job is lost.
 #include "backends/supervised/gang/gang.h"
 #include "backends/support/logs/time_text.h"
 #include "submit/errors.h"
@@ -42,7 +42,7 @@ bool leave_out_hosts(GangPlan& plan, const std::set<std::string>& lost) {
   return true;
 }
 
-/// Of a worker that has failed in an elastic job: it comes back, or is not needed.
+/// Whether a failed worker of an elastic job can be done without: it is restarted, or not needed.
 bool Gang::goes_on_without(std::size_t rank, const RankEnding& ending) {
   if (plan_.min_workers == 0 || !is_ranked_role(plan_.ranks[rank].role) ||
       state_ != State::running) {
@@ -53,7 +53,8 @@ bool Gang::goes_on_without(std::size_t rank, const RankEnding& ending) {
   }
   auto& worker = ranks_[rank];
   if (!worker.failed && may_restart()) {
-    worker.failed = ending; // What follows is decided once all that has happened by now is known.
+    // The decision follows once everything that has happened by now is known.
+    worker.failed = ending;
     start_at(rank, Clock::now());
     return true;
   }
@@ -98,7 +99,7 @@ int Gang::wanted_workers() const {
   return count;
 }
 
-/// Of one whose host is lost.
+/// Handles a worker whose host is lost.
 bool Gang::moves(std::size_t rank) {
   auto planned = plan_.ranks[rank];
   const auto place = channel_.move(planned);
@@ -124,7 +125,8 @@ bool Gang::any_is_moving() const {
                      [](const Rank& rank) { return rank.is_moving(); });
 }
 
-/// Of one that has failed: true where it runs again, on another host if its own is lost, or will.
+/// Handles a failed rank: returns true if it has been or will be restarted, on another host if its
+/// own is lost.
 bool Gang::restarts(std::size_t rank) {
   auto& worker = ranks_[rank];
   if (worker.is_pausing) {
@@ -134,7 +136,7 @@ bool Gang::restarts(std::size_t rank) {
   if (worker.is_moving()) {
     try {
       host_lost_ = !may_restart() || !moves(rank);
-    } catch (const WaitStopped&) { // Once more, after that.
+    } catch (const WaitStopped&) { // Try again after that.
       start_at(rank, Clock::now());
       return true;
     }
@@ -181,7 +183,7 @@ bool Gang::start_again(std::size_t rank) {
     if (plan_.launcher_slots > 0) {
       show_hosts();
     }
-  } catch (const WaitStopped&) { // Once more, after that.
+  } catch (const WaitStopped&) { // Try again after that.
     instance = failed;
     start_at(rank, Clock::now());
   } catch (const Error& error) {

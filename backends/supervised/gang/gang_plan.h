@@ -1,4 +1,4 @@
-// What a supervisor is to start: a plan of a backend, read.
+// A backend's plan as the supervisor reads it.
 #pragma once
 
 #include "backends/job_status.h"
@@ -24,25 +24,26 @@ struct Mount {
 struct HostSlots {
   std::string name;                           ///< As the engine reaches it: "h1", "me@h1".
   int slots = 0;                              ///< Ranks that it has room for; 0: not said.
-  std::vector<std::string> gpus = {};         ///< Those of it that ranks may have; empty: all …
+  std::vector<std::string> gpus = {};         ///< Its GPUs that ranks may have; empty: all …
   std::vector<std::string> without_gpus = {}; ///< … but these.
 
   bool operator==(const HostSlots&) const = default;
 };
 
-/// Of a rank's environment: its instance's name, by which what it leaves running is known.
+/// In a rank's environment: the name of its instance, by which processes that it leaves can be
+/// found.
 inline constexpr const char* k_instance_variable = "DTRAIN_INSTANCE";
 
 struct GangRank {
-  std::string instance;               ///< "worker-0"
-  std::string role = "worker";        ///< submit/job_roles.h
-  std::string host = {};              ///< Where it runs, as the channel knows it; empty: here.
-  int index = 0;                      ///< Within the role.
-  int gpus = 0;                       ///< Requested.
-  bool decides = true;                ///< The job lasts until it has ended.
-  std::optional<std::string> devices; ///< Its own, as CUDA_VISIBLE_DEVICES names them; empty: it
-                                      ///< has none; unset: it sees what its node shows it.
-  std::vector<std::string> command;   ///< Empty: the gang's.
+  std::string instance;        ///< "worker-0"
+  std::string role = "worker"; ///< submit/job_roles.h
+  std::string host = {};       ///< Host as the channel knows it; empty: this machine.
+  int index = 0;               ///< Within the role.
+  int gpus = 0;                ///< Requested.
+  bool decides = true;         ///< The job lasts until it has ended.
+  /// Its own, as CUDA_VISIBLE_DEVICES names them; empty: none; unset: it sees what its node shows.
+  std::optional<std::string> devices;
+  std::vector<std::string> command; ///< Empty: the gang's.
 
   int gpus_allocated() const { return devices && !devices->empty() ? gpus : 0; }
 };
@@ -51,13 +52,13 @@ struct GangPlan {
   JobRef job;
   std::string trainer;
   std::string priority;
-  std::vector<HostSlots> hosts;         ///< That the ranks may be on; none: this one.
+  std::vector<HostSlots> hosts;         ///< Hosts that the ranks may be on; none: this one.
   std::vector<GangRank> ranks;          ///< Those with a rank first.
   std::vector<std::string> start_order; ///< Roles; empty: as `ranks` has them.
   int launcher_slots = 0; ///< Of this node in a launcher's host file, or of each worker where the
                           ///< plan has some; 0: there is no launcher.
   std::string torchrun_processes; ///< That torchrun starts in each rank; empty: there is none.
-  bool clean_tasks = true;        ///< What does not decide is ended after those that do.
+  bool clean_tasks = true; ///< Whether instances that do not decide are ended after those that do.
   std::vector<std::string> command;
   std::vector<Mount> mounts;
   EnvVars env; ///< The user's; they win over all others.
@@ -65,15 +66,15 @@ struct GangPlan {
   std::string interface;   ///< The hosts' network interface that ranks are reached at; empty: any.
   int host_timeout_ms = 0; ///< After which a silent host is lost; 0: the engine's own.
   int max_restarts = 0;
-  int min_workers = 0; ///< That an elastic job needs; 0: it needs all.
+  int min_workers = 0; ///< Fewest workers of an elastic job; 0: it needs all.
   int max_workers = 0;
   int grace_period_ms = 0;
   GpuView gpu_view = GpuView::automatic;
   std::size_t gpus_shared = 0; ///< Devices that other jobs had when the plan was made.
   bool checks_gpus = true;     ///< Ranks are not started on those that are faulty.
   int running_timeout_ms = 0;  ///< 0: none.
-  std::int64_t log_limit = 0;  ///< Of each instance's log, in bytes; 0: none.
-  int ttl_ms = -1;             ///< For which the record is kept; -1: for ever.
+  std::int64_t log_limit = 0;  ///< Largest log of an instance, in bytes; 0: no limit.
+  int ttl_ms = -1;             ///< How long the record is kept; -1: forever.
   std::vector<std::string> labels;
 
   /// A worker that only holds a host's slots and GPUs: its launcher starts what runs there.
@@ -84,7 +85,7 @@ struct GangPlan {
 /// nothing changed, where they would be fewer than an elastic job needs.
 bool leave_out_hosts(GangPlan& plan, const std::set<std::string>& lost);
 
-/// Not yet started.
+/// The status of a rank that has not been started.
 inline InstanceStatus pending_instance(const GangRank& rank, bool is_chief, std::string node) {
   InstanceStatus instance;
   instance.name = rank.instance;
@@ -94,7 +95,7 @@ inline InstanceStatus pending_instance(const GangRank& rank, bool is_chief, std:
   return instance;
 }
 
-/// Sums up what the ranks ask for and have.
+/// Sums up the GPUs that ranks ask for and have.
 inline void count_gpus(const GangPlan& plan, JobSummary& job) {
   job.gpus_requested = job.gpus_allocated = 0;
   for (const auto& rank : plan.ranks) {

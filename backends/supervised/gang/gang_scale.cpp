@@ -1,4 +1,4 @@
-// How a gang comes to the number of workers that its plan has now.
+// How a gang reaches the number of workers that its plan has now.
 #include "backends/supervised/gang/gang.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
@@ -36,7 +36,7 @@ void Gang::apply_plan() {
   channel_.hold_devices(plan_);
 }
 
-/// None of which has been started.
+/// Takes the plan's ranks, none of which has been started.
 void Gang::take_ranks() {
   ranks_.clear();
   ranks_.resize(plan_.ranks.size());
@@ -45,7 +45,7 @@ void Gang::take_ranks() {
   count_gpus(plan_, record_.status);
 }
 
-/// In a run: workers come and go, and all else stays as it is.
+/// During a run: adds and removes workers, and leaves everything else alone.
 void Gang::follow_plan() {
   if (!plan_changed_ || !has_run_ || state_ != State::running || deciders_succeeded_ ||
       !scaled_away_.empty()) {
@@ -108,7 +108,7 @@ void Gang::remove_rank(std::size_t position) {
   record_.status.instances.erase(at(record_.status.instances, position));
 }
 
-/// Its exit is no failure: it was asked to go.
+/// Its exit is not a failure: it was asked to end.
 void Gang::scaled_away_ended(std::size_t leaver) {
   channel_.end_leftovers(scaled_away_[leaver].last_process, scaled_away_[leaver].instance);
   scaled_away_[leaver].output->finish();

@@ -1,4 +1,4 @@
-// How a gang's ranks are started: where each runs, and with what.
+// Starts a gang's ranks: where each runs, and with which environment.
 #include "backends/supervised/gang/gang.h"
 #include "backends/supervised/launcher_tools.h"
 #include "backends/support/logs/time_text.h"
@@ -133,7 +133,7 @@ void Gang::start_some(const std::vector<std::size_t>& ranks, const GangPlace& pl
       });
 }
 
-/// Of each worker that holds some; else the launcher's own.
+/// The hosts of each worker with slots; otherwise the launcher's own.
 std::vector<std::string> Gang::launcher_hosts() const {
   std::vector<std::string> hosts;
   for (std::size_t i = 0; i < plan_.ranks.size(); ++i) {

@@ -46,7 +46,7 @@ std::vector<std::string> rank_command(const JobSpec& job, const GangSite& site) 
   return command;
 }
 
-/// A string of the plan: what is not UTF-8 is written as !!binary.
+/// A string of the plan: text that is not UTF-8 is written as !!binary.
 std::string read_string(const YAML::Node& node) {
   if (node.Tag() != "tag:yaml.org,2002:binary") {
     return node.as<std::string>();
@@ -63,7 +63,7 @@ YAML::Node get(const YAML::Node& map, const char* key) {
   return node;
 }
 
-/// With code, a relative folder is one of it.
+/// If there is code, a relative folder is relative to it.
 std::string working_dir(const JobSpec& job, const GangSite& site, const std::string& code_dir) {
   if (job.sync_mode.empty()) {
     return job.working_dir.empty() ? site.working_dir : job.working_dir;
@@ -89,7 +89,7 @@ std::int64_t log_limit_bytes(const JobSpec& job) {
   return static_cast<std::int64_t>(std::min(quantity_of(job.log_limit).value_or(0), k_most));
 }
 
-/// A user's template may have made what the supervisor could not read.
+/// A user's template may produce a plan that the supervisor cannot read.
 void require_readable(const Plan& plan, const std::string& name) {
   const auto own = plan.templates.own.find(name);
   if (own == plan.templates.own.end()) {

@@ -10,24 +10,24 @@
 
 namespace dtrain {
 
-/// What a plan takes from where the job was submitted. One that is made again, for a job that is
-/// resumed or scaled, takes it from the first.
+/// Facts that a plan takes from where the job was submitted. A plan made again for a job that is
+/// resumed or scaled takes them from the first one.
 struct GangSite {
   std::string working_dir;             ///< Where submit was called.
   std::vector<std::string> secret_env; ///< KEY=VALUE of --env-file and --secret.
   std::string trainer;                 ///< The bundled trainer's path; empty: not found.
-  std::string tensorboard;             ///< Its program; empty: not found.
+  std::string tensorboard;             ///< Path of its program; empty: not found.
   /// The folder that shows a share or bucket of --data, by its URL.
   std::map<std::string, std::string> data_folders;
-  std::vector<HostSlots> hosts; ///< That ranks may be on; none: this one.
-  std::string interface;        ///< Of theirs, that ranks are reached at; empty: any.
-  int host_timeout_ms = 0;      ///< After which a silent one is lost; 0: the engine's own.
+  std::vector<HostSlots> hosts; ///< Hosts that ranks may be on; none: this one.
+  std::string interface; ///< Network interface of the hosts at which ranks are reached; empty: any.
+  int host_timeout_ms = 0; ///< After which a silent one is lost; 0: the engine's own.
 };
 
-/// All but secret_env, which no plan has.
+/// Everything except secret_env, which is in no plan.
 GangSite site_of(const GangPlan& plan, const JobSpec& job);
 
-/// What an engine decides of a plan; all else follows from the job.
+/// The engine's part of a plan; everything else follows from the job.
 struct GangParts {
   std::string template_name;   ///< "ENGINE/job.yaml"
   std::string code_dir;        ///< Where the job's code will be.
@@ -37,16 +37,16 @@ struct GangParts {
   std::vector<std::string> notices;
 };
 
-/// What is started of the job, in the order of ranks. Of a job with a launcher that is the launcher
-/// alone, which holds the GPUs of the workers that it starts; on hosts, those workers too, which
-/// wait there for what it starts.
+/// The processes of the job, in the order of ranks. In a job with a launcher only the launcher,
+/// which holds the GPUs of the workers that it starts; on hosts also the workers, which wait for
+/// what the launcher starts there.
 std::vector<GangRank> planned_ranks(const JobSpec& job, bool on_hosts = false);
 
 /// Throws UsageError where the job asks for what there is not.
 Plan render_gang_plan(const JobSpec& job, const GangSite& site, const Templates& templates,
                       GangParts parts);
 
-/// Throws EngineError naming what is wrong in the text.
+/// Throws EngineError naming the fault in the text.
 GangPlan read_gang_plan(const std::string& text);
 
 } // namespace dtrain

@@ -25,7 +25,7 @@ void RankOutput::attach(Fd out, Fd err) {
   }
 }
 
-/// One block, so that a rank that prints without end leaves the others their turn.
+/// Reads one block, so that a rank that prints without end does not starve the others.
 void RankOutput::read_pipe(Stream stream) {
   auto& pipe = pipes_[static_cast<std::size_t>(stream)];
   const auto count = read(pipe.get(), block_.data(), block_.size());

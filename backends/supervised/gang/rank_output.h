@@ -1,4 +1,4 @@
-// What one rank prints: its two pipes, read in a poll loop, and the log file that they end in.
+// The output of one rank: its two pipes, read in a poll loop, and its log file.
 #pragma once
 
 #include "backends/supervised/gang/channel.h"
@@ -28,10 +28,10 @@ class RankOutput {
   /// Reads the pipes of a process from here on; those of an earlier one are closed.
   void attach(Fd out, Fd err);
 
-  /// Of a process that has no pipes here.
+  /// For a process that has no pipes here.
   void take(Stream stream, std::string_view bytes);
 
-  /// Reads what was in the pipes at this moment: a process that the rank left may go on printing.
+  /// Reads what is in the pipes now: a process that the rank left may print forever.
   void drain();
 
   /// Reads no more, and ends the last lines.

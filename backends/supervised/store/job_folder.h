@@ -1,4 +1,4 @@
-// One job's folder, as job_store.h says what is in it.
+// One job's folder, whose contents job_store.h describes.
 #pragma once
 
 #include "backends/supervised/store/job_record.h"
@@ -22,7 +22,7 @@ inline constexpr const char* k_supervisor_log = "supervisor.log";
 /// "logs/worker-0.0.log"
 std::string log_file_name(std::string_view instance, int restart);
 
-/// One job's folder, kept open: it stays the same job wherever the folder is moved.
+/// One job's folder, kept open: it stays the same job even if the folder is moved.
 class JobFolder {
  public:
   JobFolder(Fd folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
@@ -51,7 +51,7 @@ class JobFolder {
   std::string path_;
 };
 
-/// While it lives, nobody else takes the job away or takes it over. Throws Error.
+/// During its lifetime nobody else can delete the job or take it over. Throws Error.
 class FolderLock {
  public:
   explicit FolderLock(const JobFolder& folder);

@@ -11,7 +11,7 @@ namespace dtrain {
 
 namespace {
 
-/// A number and the byte behind it, taken off the text.
+/// Takes a number and the byte after it off the text.
 template <typename Number>
 bool take_number(std::string_view& line, Number& value, char behind = ' ') {
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);

@@ -44,7 +44,7 @@ struct JobIndex {
   std::vector<Entry> entries;
 };
 
-/// From a file's text, which may be cut off or damaged anywhere, and which the entries view into.
+/// Parses a file, which may be cut off or damaged anywhere; entries are views into the text.
 JobIndex parse_job_index(std::string_view text);
 
 /// A namespace's index as text.

@@ -50,7 +50,7 @@ class RunFiles {
   }
 
   std::deque<LogReader>& open_all() {
-    while (!names_.empty()) { // They are made in this order.
+    while (!names_.empty()) { // They are created in this order.
       const auto path = log_file_name(names_.front(), restart_);
       Fd file(openat(folder_->fd(), path.c_str(), O_RDONLY | O_CLOEXEC));
       if (!file) {
@@ -98,7 +98,7 @@ void read_job_logs(const JobViewer& viewer, const JobFolder& folder, const JobRe
     return;
   }
   while (true) {
-    // The record first: what it says has ended has all its lines in the files.
+    // The record first: all lines of an instance that has ended by the record are in the files.
     const auto now = time_now();
     record = viewer.record(folder, job);
     const bool job_ended = !record || is_final(record->status.phase);

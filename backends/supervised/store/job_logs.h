@@ -6,7 +6,7 @@
 
 namespace dtrain {
 
-/// As Backend::logs. Throws NotFound where the instance, or the run before, does not exist.
+/// As Backend::logs. Throws NotFound if the instance, or the previous run, does not exist.
 void read_job_logs(const JobViewer& viewer, const JobFolder& folder, const JobRef& job,
                    const LogQuery& query, const LogSink& sink);
 

@@ -35,7 +35,7 @@ std::optional<Phase> parse_phase(std::string_view name) {
   return std::nullopt;
 }
 
-/// JSON holds UTF-8 only; what a rank printed may be anything.
+/// JSON is UTF-8 only, but a rank may print any bytes.
 std::string json_text(const std::string& text) { return is_utf8(text) ? text : printable(text); }
 
 template <typename T>
@@ -100,7 +100,7 @@ class HeadText {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
     if (error != std::errc() || end == text_.data() + text_.size()) {
-      return std::nullopt; // It may go on behind the text's end.
+      return std::nullopt; // It may continue after the text's end.
     }
     text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
     return value;
@@ -125,7 +125,7 @@ class HeadText {
   std::string decoded_;
 };
 
-/// Where a key's value goes.
+/// The target of a key's value.
 struct Field {
   std::string_view key;
   std::variant<std::string*, Phase*, Time*, int*, std::uint64_t*, std::vector<std::string>*> value;
@@ -206,7 +206,7 @@ struct ReadValue {
   }
 };
 
-/// Of a key that is none of ours.
+/// Skips the value of an unknown key.
 bool skip_value(HeadText& text) {
   std::vector<std::string> list;
   return text.is_at('"')   ? text.string().has_value()

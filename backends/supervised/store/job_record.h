@@ -1,6 +1,7 @@
-// What is written down of a job that has a supervisor of ours, as JSON that a person can read.
+// The record of a job under our supervisor, as JSON that a person can read.
 //
-// The keys that `list` needs stand first, so that it can read thousands: it stops at "instances".
+// The keys that `list` needs come first, so that it can read thousands of records: it stops at
+// "instances".
 #pragma once
 
 #include "backends/job_status.h"
@@ -14,13 +15,13 @@
 
 namespace dtrain {
 
-/// Who looks after the job, to tell a running one from one whose supervisor is gone.
+/// The job's supervisor, to tell a running job from one whose supervisor is gone.
 struct JobOwner {
-  Machine machine; ///< Where its processes are.
+  Machine machine; ///< The machine of its processes.
   ProcessId guard;
   ProcessId supervisor;
   int grace_period_ms = 0;
-  std::string cgroup; ///< Its folder; empty: the machine gave none (cgroup.h).
+  std::string cgroup; ///< Folder of its control group; empty: the machine gave none (cgroup.h).
 
   bool operator==(const JobOwner&) const = default;
 };
@@ -32,8 +33,8 @@ struct JobRecord {
 
 struct JobRecordHead {
   JobSummary summary;
-  std::unique_ptr<JobOwner> owner; ///< Null of one that has ended: nobody asks after it.
-  std::size_t bytes = 0;           ///< Of the text, that were needed.
+  std::unique_ptr<JobOwner> owner; ///< Null for a job that has ended, of which nobody needs it.
+  std::size_t bytes = 0;           ///< Bytes of the text that were needed.
 };
 
 /// A failure of the job itself, not of one of its ranks.
@@ -44,7 +45,7 @@ std::string write_job_record(const JobRecord& record);
 /// Empty where the text is no such record (a crash of the machine may leave an empty file).
 std::optional<JobRecord> read_job_record(std::string_view text);
 
-/// Reads the keys before "instances"; `text` may end anywhere behind those.
+/// Reads the keys before "instances"; `text` may end anywhere after those.
 std::optional<JobRecordHead> read_job_record_head(std::string_view text);
 
 } // namespace dtrain

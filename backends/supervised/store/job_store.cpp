@@ -40,7 +40,7 @@ std::string staging_name(int attempt) {
 
 /// True where its process has ended for certain: what only another machine can know is let be.
 bool is_waste(std::string_view name) {
-  constexpr std::size_t k_fields = 6; // The host's name, behind them, may hold dots.
+  constexpr std::size_t k_fields = 6; // The host's name, after them, may contain dots.
   std::array<std::string_view, k_fields> fields;
   for (auto& field : fields) {
     const auto dot = name.find('.');
@@ -222,7 +222,7 @@ std::string JobStore::read_index(std::string_view space_name) const {
   }
 }
 
-/// By way of staging, where what a crash leaves is cleared. Without room for it there is none.
+/// Written in staging, where leftovers of a crash are removed. Does nothing if there is no room.
 void JobStore::write_index(std::string_view space_name, std::string_view text) const {
   try {
     const Fd staging = open_folder(k_staging, true);

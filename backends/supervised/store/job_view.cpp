@@ -39,7 +39,7 @@ std::vector<JobSummary> JobViewer::list(std::string_view namespace_name) const {
       jobs.push_back(std::move(head->summary));
       return;
     }
-    // Not as it should be, or it ended between the two looks: look again, closely.
+    // Something is wrong, or it ended between the two looks: look again, closely.
     if (const auto folder = store_.open(job)) {
       if (auto found = record(*folder, job)) {
         jobs.push_back(std::move(found->status));

@@ -18,7 +18,7 @@ class JobViewer {
   /// Empty where the folder has been removed.
   std::optional<JobRecord> record(const JobFolder& folder, const JobRef& job) const;
 
-  /// True where the job's processes are of this machine, and none that looks after it is left.
+  /// True if the job's processes are on this machine, and its supervisor and guard are gone.
   static bool is_abandoned(const JobOwner& owner);
 
  private:
@@ -33,7 +33,7 @@ inline bool is_within_reach(const JobOwner& owner) {
   return whereabouts(owner.machine) != Whereabouts::elsewhere;
 }
 
-/// "on node1": of a job elsewhere, for people.
+/// "on node1": for a job elsewhere, for people.
 std::string place_text(const JobOwner& owner);
 
 } // namespace dtrain

@@ -40,7 +40,7 @@ void JobWatch::follow(const JobOwner& owner) {
   is_elsewhere_ = !is_within_reach(owner);
 }
 
-/// In milliseconds; -1: for as long as nothing happens.
+/// In milliseconds; -1: until something happens.
 int JobWatch::timeout() const {
   if (!started_) {
     return is_first_look() ? k_first_look_ms : 0;
@@ -48,11 +48,11 @@ int JobWatch::timeout() const {
   return !inotify_ || is_elsewhere_ ? k_fallback_ms : -1;
 }
 
-/// What poll() has said of its descriptors.
+/// Takes poll()'s results for its descriptors.
 void JobWatch::take(const pollfd* polled) {
   changed_ = changed_ || timeout() >= 0;
   if (!started_ && !is_first_look()) {
-    start(); // What changed before is still to be looked at.
+    start(); // Earlier changes are still to be looked at.
   }
   for (std::size_t i = 0; i < k_descriptors; ++i) {
     changed_ = changed_ || polled[i].revents != 0;

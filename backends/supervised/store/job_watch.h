@@ -26,7 +26,7 @@ class JobWatch {
   /// Returns where something may have changed since it was called last; the caller looks then.
   void wait() { wait_any({this}); }
 
-  /// The same of several: take_changed() says of which.
+  /// The same for several; take_changed() tells which.
   static void wait_any(const std::vector<JobWatch*>& watches);
 
   /// Whether something may have changed since the last call.
@@ -36,7 +36,7 @@ class JobWatch {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds k_first_look{40};
   static constexpr int k_first_look_ms = 2;
-  static constexpr int k_fallback_ms = 100; ///< Where the kernel has no more watches to give.
+  static constexpr int k_fallback_ms = 100; ///< If the kernel has no more watches.
 
   static constexpr std::size_t k_descriptors = 3;
 

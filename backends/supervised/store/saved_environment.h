@@ -1,4 +1,4 @@
-// The environment in which a job was submitted, kept while the job is suspended: its ranks get it
+// The environment in which a job was submitted, stored while the job is suspended: its ranks get it
 // again, whoever resumes it.
 #pragma once
 

@@ -7,7 +7,7 @@
 namespace dtrain {
 namespace {
 
-/// Of "ENGINE/job.yaml": a job is of one backend, so that a file's name is enough.
+/// From "ENGINE/job.yaml": a job has one backend, so the file's name is enough.
 std::string saved_name(std::string_view name) {
   return fmt::format("template.{}", name.substr(name.find('/') + 1));
 }

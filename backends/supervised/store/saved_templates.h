@@ -1,5 +1,5 @@
-// The templates of a user's that a job was made from, in its folder: what is made of the job later
-// is made from them too, whatever lies where they came from by then.
+// The user's templates from which a job was made, in its folder: later plans of the job are made
+// from them, too, even if the originals have changed.
 #pragma once
 
 #include "backends/supervised/store/job_store.h"

@@ -50,7 +50,7 @@ Fd try_lock(const fs::path& path, int kind) {
   return lock && flock(lock.get(), kind | LOCK_NB) == 0 ? std::move(lock) : Fd();
 }
 
-/// Waits for whoever makes or removes a copy there.
+/// Waits for processes that make or remove a copy there.
 Fd lock_folder(const fs::path& folder, const BucketCopy& copy) {
   while (true) {
     open_private_folder(folder.string(), true);
@@ -67,7 +67,7 @@ Fd lock_folder(const fs::path& folder, const BucketCopy& copy) {
     if (fstat(lock.get(), &held) == 0 && stat((folder / k_lock).c_str(), &named) == 0 &&
         held.st_ino == named.st_ino) {
       return lock;
-    } // Else the folder was removed meanwhile.
+    } // Otherwise the folder was removed meanwhile.
   }
 }
 
@@ -191,7 +191,7 @@ std::vector<std::string> drop_buckets(std::chrono::seconds unused, bool dry_run)
   std::vector<std::string> dropped;
   for (const std::string& name : names_in(copies)) {
     const fs::path folder = copies / name;
-    if (name.starts_with(k_removed)) { // Of one who was killed at it, or is at it.
+    if (name.starts_with(k_removed)) { // Left by a killed process, or in use by a running one.
       remove_in(copies, name);
       continue;
     }
@@ -230,12 +230,13 @@ std::string BucketUse::hold(const std::string& path) {
   const fs::path folder = fs::path(path).parent_path();
   if (fs::path(path).filename() != k_current ||
       !folder.parent_path().string().ends_with("/dtrain/data")) {
-    return path; // Of whoever's cache: the job may be resumed in another environment.
+    return path; // From whichever cache: the job may be resumed in another environment.
   }
   if (const auto found = held_.find(path); found != held_.end()) {
     return found->second.folder;
   }
-  Fd waited; // For who is making a copy: at first not at all, for it may take hours.
+  // For the process that is making a copy: at first without waiting, as it may take hours.
+  Fd waited;
   while (true) {
     const std::string version = current_version(folder);
     Fd lock = version.empty() ? Fd() : try_lock(lock_of(folder, version), LOCK_SH);

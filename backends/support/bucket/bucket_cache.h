@@ -21,16 +21,16 @@
 
 namespace dtrain {
 
-/// Where the bucket's copy is: a path that a plan can name before the copy is made.
+/// Path of the bucket's copy, which a plan can name before the copy is made.
 std::string bucket_folder(const Bucket& bucket);
 
 struct BroughtBucket {
   CopyProgress progress;
-  Fd use; ///< While it is open, the copy stays as it is.
+  Fd use; ///< While it is open, the copy does not change.
 };
 
-/// Has bucket_folder() hold what the bucket does, and removes copies that nothing has used for
-/// k_unused. Throws as BucketCopy does.
+/// Updates bucket_folder() to the contents of the bucket, and removes copies unused for k_unused.
+/// Throws as BucketCopy does.
 BroughtBucket bring_bucket(const Bucket& bucket, const BucketKeys& keys, const CopySink& tell);
 
 inline constexpr std::chrono::days k_unused{30};

@@ -24,10 +24,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t k_at_once = 16;
-constexpr std::size_t k_most_text = 16U << 20U; ///< Of a page or an error; a page has some 400 KB.
+constexpr std::size_t k_most_text = 16U << 20U; ///< Of a page or an error; a page has about 400 KB.
 constexpr int k_attempts = 5;
 constexpr auto k_tick = std::chrono::milliseconds(100);
-constexpr long k_silence_s = 60; ///< A store that says nothing for so long is none.
+constexpr long k_silence_s = 60; ///< A store that is silent for so long is considered dead.
 constexpr long k_too_many = 429;
 constexpr long k_server_error = 500;
 constexpr const char* k_digest_of_nothing =
@@ -94,7 +94,7 @@ std::string read_bucket_error(std::string_view xml) {
 /// A request under way: a page's, or an object's into its file.
 struct BucketClient::Transfer : CurlHandle {
   Fetch fetch;
-  std::string text;          ///< Of all but an object.
+  std::string text;          ///< Of everything but an object.
   std::int64_t received = 0; ///< Of the object.
   std::string problem;       ///< Ours: why no more is wanted of it.
   int attempt = 1;
@@ -113,7 +113,7 @@ struct BucketClient::Transfer : CurlHandle {
 
   bool is_whole() const { return status() == k_ok && received == fetch.object->size; }
 
-  /// What a store under load, or a network, may do better the next time.
+  /// Whether another attempt may help: a store under load, or a network failure.
   bool may_pass(CURLcode code) const {
     return problem.empty() &&
            (code != CURLE_OK || status() >= k_server_error || status() == k_too_many);
@@ -238,7 +238,7 @@ CURLcode BucketClient::perform(Transfer& transfer, const std::function<void()>& 
 BucketPage BucketClient::list(const std::string& token, int most,
                               const std::function<void()>& tell) {
   std::string query = "/?";
-  if (!token.empty()) { // In the order of their names, which is what is signed.
+  if (!token.empty()) { // In the order of their names, as it is signed.
     query += fmt::format("continuation-token={}&", escape_url(token));
   }
   query += fmt::format("list-type=2&max-keys={}&prefix={}", most,

@@ -1,4 +1,4 @@
-// What a bucket holds, from its store, over libcurl with its signatures
+// Lists and reads a bucket in its store, over libcurl with its request signing
 // (https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html).
 #pragma once
 
@@ -18,7 +18,7 @@ namespace dtrain {
 
 struct BucketObject {
   std::string key;
-  std::string etag;          ///< Of the bytes, with its quotes: other bytes have another.
+  std::string etag;          ///< With its quotes; differs if the bytes differ.
   std::int64_t size = 0;     ///< Bytes.
   std::int64_t modified = 0; ///< Seconds since the epoch.
 };

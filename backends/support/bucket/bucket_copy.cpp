@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* k_parts = ".dtrain-parts"; ///< What is on its way, in the folder itself.
+constexpr const char* k_parts = ".dtrain-parts"; ///< Unfinished files, in the folder itself.
 constexpr std::size_t k_longest_name = 255;
 constexpr auto k_copy_tick = std::chrono::milliseconds(100);
 
@@ -42,7 +42,8 @@ bool is_same(const fs::path& path, const BucketObject& object) {
          info.st_mtim.tv_sec == object.modified;
 }
 
-/// What the folder holds that no object stands for; of a folder of such, its path alone.
+/// Entries of the folder without an object; a folder with only such entries is listed by its path
+/// alone.
 std::vector<fs::path> others_in(const fs::path& folder,
                                 const std::map<std::string, BucketObject>& objects) {
   std::set<fs::path> folders;
@@ -168,7 +169,7 @@ class BucketCopy::Delivery {
   fs::path folder_;
   Fd here_;
   std::vector<std::pair<std::string, const BucketObject*>> missing_;
-  std::size_t begun_ = 0;                               ///< Of the missing ones.
+  std::size_t begun_ = 0;                               ///< Index in the missing ones.
   std::map<int, std::pair<std::string, Fd>> under_way_; ///< Paths by file descriptor.
 };
 

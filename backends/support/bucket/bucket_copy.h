@@ -11,9 +11,8 @@
 
 namespace dtrain {
 
-/// The path of an object below the folder that gets what the bucket's holds; empty for what is no
-/// file: names that end with a slash, as tools make them for folders. Throws Error for one that
-/// cannot be a path there.
+/// The path of an object below the folder of the copy; empty for names that end with a slash, which
+/// tools create for folders. Throws Error for a name that cannot be a path.
 std::string path_of_key(const Bucket& bucket, const std::string& key);
 
 /// Asks whether the bucket is there, has anything, and is ours to read. Throws EngineError where
@@ -22,7 +21,7 @@ void require_bucket(const Bucket& bucket, const BucketKeys& keys);
 
 enum class Others { keep, remove };
 
-/// What a bucket holds, and folders that are made to hold it.
+/// The objects of a bucket, and folders that are made to hold them.
 class BucketCopy {
  public:
   BucketCopy(const Bucket& bucket, const BucketKeys& keys, const CopySink& tell);
@@ -37,10 +36,10 @@ class BucketCopy {
   /// where the file system has none, it gets none.
   void link(const std::string& from, const std::string& to) const;
 
-  /// Makes the folder, which is there, hold what the bucket does: a file of an object's size and
-  /// time is not brought again; files that no object stands for are kept or removed. A file is
-  /// replaced when the new one is whole. Throws as require_bucket does, and Error for what cannot
-  /// be written; what was brought until then stays, for the next time.
+  /// Makes an existing folder hold what the bucket does: a file with an object's size and time is
+  /// not fetched again; files without an object are kept or removed. A file is replaced once the
+  /// new one is complete. Throws as require_bucket does, and Error for what cannot be written; what
+  /// was fetched until then stays for the next time.
   CopyProgress bring(const std::string& folder, Others others);
 
   const CopyProgress& progress() const { return progress_; }
@@ -52,7 +51,7 @@ class BucketCopy {
   BucketClient client_;
   const CopySink& tell_;
   CopyProgress progress_;
-  std::map<std::string, BucketObject> objects_; ///< By path.
+  std::map<std::string, BucketObject> objects_; ///< Keyed by path.
 };
 
 /// list() and bring() into a folder, which is made; another copy into it goes first.

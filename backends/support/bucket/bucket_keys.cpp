@@ -19,7 +19,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// Of one section. Without an id where the file is not there or has no such keys.
+/// Keys of one section. Without an id if the file does not exist or has no such keys.
 BucketKeys read_keys(const std::string& path, const std::string& section) {
   BucketKeys keys;
   std::ifstream file(path);

@@ -1,4 +1,4 @@
-// Who a bucket's store takes us for.
+// Credentials for a bucket's store.
 #pragma once
 
 #include "submit/bucket.h"
@@ -7,7 +7,7 @@
 
 namespace dtrain {
 
-/// Without an id: nobody, to whom public buckets alone are open.
+/// Without an id: anonymous, which only public buckets allow.
 struct BucketKeys {
   std::string id;
   std::string secret;

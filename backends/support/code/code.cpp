@@ -62,11 +62,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* k_user = "DTRAIN_GIT_USER";
-/// Reads what it says from the environment, so that no argument holds it.
+/// Reads the credentials from the environment, so that no argument contains them.
 constexpr const char* k_helper = "credential.helper=!f() { echo \"username=$DTRAIN_GIT_USER\"; "
                                  "echo \"password=$DTRAIN_GIT_TOKEN\"; }; f";
 
-/// Where the user says nothing else. A server that says nothing for a minute is none.
+/// Unless the user says otherwise. A server that is silent for a minute is considered dead.
 constexpr std::array k_git_defaults = {
     std::pair("GIT_HTTP_LOW_SPEED_LIMIT", "1"), std::pair("GIT_HTTP_LOW_SPEED_TIME", "60"),
     std::pair("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30")};

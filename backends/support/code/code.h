@@ -9,9 +9,9 @@
 
 namespace dtrain {
 
-/// Fills `folder`, which is made, as sync_mode and sync_source say, and tells how far it is.
-/// Returns what was brought, for people. Throws UsageError where the repository, ref or folder
-/// cannot be had, with git's own words. A token is never in an argument.
+/// Creates and fills `folder` as sync_mode and sync_source say, reporting progress. Returns what
+/// was brought, for people. Throws UsageError with git's own message if the repository, ref or
+/// folder is not available. A token is never in an argument.
 std::string bring_code(const JobSpec& job, const std::string& folder, const SubmitSink& tell);
 
 /// The token of --sync-token-file, or of DTRAIN_GIT_TOKEN; empty: none. Throws UsageError for a

@@ -19,7 +19,7 @@ namespace dtrain {
 namespace {
 
 constexpr std::size_t k_least_part_bytes = 256U << 10U;
-constexpr std::uint64_t k_cut_mask = ~0ULL << 46U; // Once in 256 KiB.
+constexpr std::uint64_t k_cut_mask = ~0ULL << 46U; // One cut in 256 KiB on average.
 constexpr auto k_interval = std::chrono::milliseconds(100);
 
 /// Random numbers, the same ever since (splitmix64).
@@ -48,7 +48,7 @@ Command tar_of(const std::string& folder, const std::string& names) {
 
 /// Why it failed, in its own words; empty where it did not.
 std::string tar_failure(Subprocess& tar) {
-  constexpr int k_some_changed = 1; // Files that were written meanwhile: their copy is as good.
+  constexpr int k_some_changed = 1; // Files were written meanwhile: their copy is good enough.
   const Ending ending = tar.wait();
   if (ending.signal == 0 && ending.exit_code >= 0 && ending.exit_code <= k_some_changed) {
     return "";
@@ -113,12 +113,12 @@ class Cutter {
   }
 
  private:
-  /// What cannot be compressed becomes a little longer.
+  /// Incompressible data becomes slightly longer.
   static constexpr std::size_t k_most_raw = k_most_part_bytes - 1000;
 
   CodeArchive& archive_;
   std::string part_;
-  std::size_t begun_ = 0; ///< Where in the bytes at hand the part goes on.
+  std::size_t begun_ = 0; ///< Offset in the available bytes at which the part continues.
   std::uint64_t hash_ = 0;
 };
 

@@ -32,12 +32,12 @@ struct CodeArchive {
 };
 
 constexpr std::size_t k_most_part_bytes = 1'000'000; ///< Of a part, packed or not.
-/// Of an archive, which is in memory once; where it is stored may take less.
+/// Of an archive, which is in memory once; its store may accept less.
 constexpr std::int64_t k_most_packed_bytes = 1'000'000'000;
 
-/// What scan_code() finds in `source`, by the tar program, in parts. Tells how much of it is
-/// packed. Throws UsageError naming what cannot be read, or where there are more than `most_bytes`
-/// of it when packed; Error where tar cannot be run.
+/// Packs the files that scan_code() finds in `source` with the tar program, in parts. Reports how
+/// much is packed. Throws UsageError naming what cannot be read, or if the packed size exceeds
+/// `most_bytes`; Error if tar cannot be run.
 CodeArchive pack_folder(const std::string& source, std::int64_t most_bytes, const CopySink& tell);
 
 } // namespace dtrain

@@ -78,7 +78,7 @@ class Scan {
     struct stat info {};
     if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno == ENOENT) {
-        return; // It has gone since the folder was read.
+        return; // It has disappeared since the folder was read.
       }
       fail(path, errno_text());
     }
@@ -206,7 +206,7 @@ std::string write_manifest(const CodeManifest& manifest) {
     add(file.changed);
     add(file.inode);
   }
-  add("end"); // What was cut off lacks it.
+  add("end"); // A truncated manifest lacks this line.
   return text;
 }
 

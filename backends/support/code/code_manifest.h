@@ -33,7 +33,7 @@ struct CodeLink {
   bool operator==(const CodeLink&) const = default;
 };
 
-/// Each list by path; folders come before what they hold.
+/// Each list is sorted by path, so that folders come before their contents.
 struct CodeManifest {
   std::vector<std::string> folders;
   std::vector<CodeLink> links;
@@ -42,8 +42,8 @@ struct CodeManifest {
   bool operator==(const CodeManifest&) const = default;
 };
 
-/// Everything below `folder` but what .dtrainignore files leave out, those files themselves, and
-/// what is no file, folder or link. Throws UsageError naming what cannot be read.
+/// Everything below `folder` except what .dtrainignore files leave out, those files themselves, and
+/// special files. Throws UsageError naming what cannot be read.
 CodeManifest scan_code(const std::string& folder);
 
 /// Gives the files of `now` that have the size and times of `before` the digests of `before`.

@@ -177,7 +177,7 @@ class Store {
   Fd lock_;
 };
 
-/// All of `from` in `to`. False with errno set.
+/// Copies all of `from` to `to`. Returns false with errno set.
 bool copy_all(int from, int to, std::int64_t size) {
   std::int64_t done = 0;
   while (done < size) {
@@ -302,7 +302,7 @@ class Work {
     bytes_ += file.size;
   }
 
-  /// By sharing blocks, where the file system can.
+  /// Shares blocks if the file system can.
   bool copy(int from, int to, std::int64_t size) {
     if (can_share_ && size > 0) {
       if (ioctl(to, FICLONE, from) == 0) {

@@ -22,7 +22,7 @@ std::vector<std::string> split(std::string_view path) {
   return parts;
 }
 
-/// Without the blanks at its end, but for those behind a backslash.
+/// Without trailing blanks, except those after a backslash.
 std::string_view trimmed_line(std::string_view line) {
   while (line.ends_with('\r') || line.ends_with('\t') ||
          (line.ends_with(' ') && !line.ends_with("\\ "))) {
@@ -31,7 +31,7 @@ std::string_view trimmed_line(std::string_view line) {
   return line;
 }
 
-/// Row by row of what the first patterns match of the first parts: quadratic, whatever the pattern.
+/// Row by row, which of the first patterns match the first parts: quadratic for any pattern.
 bool matches(const std::vector<std::string>& patterns, const std::vector<std::string>& parts) {
   std::vector<char> row(parts.size() + 1, 0);
   row[0] = 1;
@@ -41,7 +41,7 @@ bool matches(const std::vector<std::string>& patterns, const std::vector<std::st
       const bool is_last = i + 1 == patterns.size();
       char seen = 0;
       for (std::size_t k = 0; k <= parts.size(); ++k) {
-        // At the end it stands for what is inside, which is one part at least.
+        // At the end it stands for what is inside, at least one part.
         next[k] = is_last ? seen : static_cast<char>(seen | row[k]);
         seen = static_cast<char>(seen | row[k]);
       }

@@ -1,6 +1,7 @@
-// What .dtrainignore files leave out of a job's code, by the rules of gitignore(5): a pattern a
-// line, "#" a comment, "!" takes back, a final "/" means folders alone, one elsewhere ties the
-// pattern to the file's own folder, "**" stands for any folders; the last pattern that fits counts.
+// Files that .dtrainignore leaves out of a job's code, by the rules of gitignore(5): one pattern
+// per line, "#" begins a comment, "!" includes again, a final "/" matches folders only, any other
+// "/" anchors the pattern to the file's own folder, "**" matches any number of folders; the last
+// matching pattern counts.
 #pragma once
 
 #include <string>

@@ -28,13 +28,13 @@ void PackedFiles::add(std::string_view bytes) {
     has_begun_ = true;
     (*sink_)(std::string_view(before_).substr(at + k_begin.size()));
     before_.clear();
-  } else { // Of what a login prints no more is kept than may be half of the line.
+  } else { // Keeps no more of a login's output than may be half of the line.
     before_.erase(0, before_.size() - std::min(before_.size(), k_begin.size()));
   }
 }
 
 void refuse_packed(const std::string& where, int exit_code, std::string_view errors) {
-  const auto line = last_line(errors); // Behind a login's own.
+  const auto line = last_line(errors); // After the login's own.
   const auto text = fmt::format("{}: {}", where, line.empty() ? "tar failed" : line);
   if (exit_code == k_no_path) {
     throw NotFound(text);

@@ -1,4 +1,5 @@
-// What pack.sh (templates/files) sends of an instance's files, wherever an engine has it run.
+// The output of pack.sh (templates/files), which packs an instance's files, wherever an engine runs
+// it.
 #pragma once
 
 #include "backends/job_output.h"
@@ -11,7 +12,7 @@ namespace dtrain {
 
 std::string pack_script();
 
-/// What it sends on stdout: what a login there prints first is no part of the archive.
+/// Reads its stdout: what a login prints before is not part of the archive.
 class PackedFiles {
  public:
   explicit PackedFiles(const ByteSink& sink) : sink_(&sink) {}
@@ -27,7 +28,8 @@ class PackedFiles {
 /// Throws what pack.sh said on stderr. `where`: "mnist/worker-0 on node1".
 [[noreturn]] void refuse_packed(const std::string& where, int exit_code, std::string_view errors);
 
-/// Runs what runs pack.sh. How it ended, when that is none of pack.sh's ways, is the caller's.
+/// Runs a command that runs pack.sh. If it ended in a way that pack.sh does not, the caller handles
+/// that.
 CommandResult read_packed(const Command& command, const std::string& where, const ByteSink& sink);
 
 } // namespace dtrain

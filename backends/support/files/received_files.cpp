@@ -68,7 +68,7 @@ ReceivedFiles::ReceivedFiles(const std::string& destination, const std::string& 
               [this](std::string_view bytes) { write(bytes); }),
       umask_(current_umask()) {
   const std::filesystem::path given(destination);
-  std::error_code error; // Of what cannot be looked at, opening its folder says why.
+  std::error_code error; // If it cannot be examined, opening its folder says why.
   const bool is_in = std::filesystem::is_directory(given, error);
   const std::filesystem::path folder = is_in                     ? given
                                        : given.has_parent_path() ? given.parent_path()
@@ -105,7 +105,7 @@ void ReceivedFiles::fail(const std::string& path) const {
 
 void ReceivedFiles::add(std::string_view bytes) { reader_.add(bytes); }
 
-/// By names that tar_reader.h has seen to.
+/// With names that tar_reader.h has checked.
 Fd ReceivedFiles::open_folder(const std::string& path, bool create) const {
   Fd folder(openat(own_.get(), ".", k_folder_flags));
   for (std::size_t at = 0; folder && at < path.size();) {
@@ -141,7 +141,7 @@ void ReceivedFiles::begin(const TarEntry& entry) {
     folder_modes_.emplace_back("", entry.mode);
     return;
   }
-  if (!is_folder_) { // One file.
+  if (!is_folder_) { // A single file.
     if (!only_.empty() || entry.kind != Kind::file || entry.path.find('/') != std::string::npos) {
       throw EngineError("bad archive: more than the file");
     }
@@ -167,7 +167,7 @@ void ReceivedFiles::begin(const TarEntry& entry) {
   case Kind::hard_link: {
     const auto [from, from_name] = open_parent(entry.target, false);
     const auto [to, to_name] = open_parent(entry.path, true);
-    if (!is_there(from.get(), from_name)) { // Of a link, or of what is no file.
+    if (!is_there(from.get(), from_name)) { // For a link, or a special file.
       left_out_.push_back(fmt::format("{}: a link to {}, which is not copied",
                                       printable(entry.path), printable(entry.target)));
       break;

@@ -1,6 +1,6 @@
-// Files that come from elsewhere as a tar archive: into a folder of their own beside where they are
-// to be, and there by renames once all of them have come, so that nothing is seen by half. On its
-// way no link is followed, whoever made it.
+// Files received as a tar archive: they go to a temporary folder beside their destination, and are
+// renamed into place once all have arrived, so that nothing is ever visible half-written. No link
+// on the path is followed, whoever made it.
 #pragma once
 
 #include "backends/support/files/tar_reader.h"
@@ -25,8 +25,8 @@ class ReceivedFiles {
   ReceivedFiles(const ReceivedFiles&) = delete;
   ReceivedFiles& operator=(const ReceivedFiles&) = delete;
 
-  /// More of the archive. Throws EngineError where it is none or does not keep to its folder, Error
-  /// where it cannot be written.
+  /// Adds bytes of the archive. Throws EngineError if it is not an archive or has paths outside its
+  /// folder, Error if it cannot be written.
   void add(std::string_view bytes);
 
   /// Puts them where they are to be: files replace files, folders are joined. Throws EngineError
@@ -34,7 +34,7 @@ class ReceivedFiles {
   /// to replace a file, or a file a folder.
   void place();
 
-  const std::string& path() const { return path_; } ///< Where they are to be.
+  const std::string& path() const { return path_; } ///< The destination.
   std::int64_t files() const { return files_; }
   std::int64_t bytes() const { return bytes_; }
   /// What was left out, and why: "data: a link to /mnt/data".
@@ -53,16 +53,16 @@ class ReceivedFiles {
 
   TarReader reader_;
   std::string path_;
-  std::string name_;     ///< Its last part, in folder_.
-  Fd folder_;            ///< Where it is to be in.
-  std::string own_name_; ///< Of the folder of their own, in there.
+  std::string name_;     ///< The last component of the destination, in folder_.
+  Fd folder_;            ///< The folder of the destination.
+  std::string own_name_; ///< The name of the temporary folder in it.
   Fd own_;
-  Fd file_; ///< That is being written.
+  Fd file_; ///< The file being written.
   std::string file_path_;
   unsigned file_mode_ = 0;
   unsigned umask_;
-  bool is_folder_ = false; ///< What was asked for; else one file.
-  std::string only_;       ///< Its name.
+  bool is_folder_ = false; ///< Whether a folder was requested; else a file.
+  std::string only_;       ///< The file's name.
   std::vector<std::pair<std::string, std::string>> links_;
   std::vector<std::pair<std::string, unsigned>> folder_modes_;
   std::vector<std::string> left_out_;

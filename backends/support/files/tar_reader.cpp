@@ -169,7 +169,8 @@ void TarReader::read_header(std::string_view block) {
     long_path_.clear();
     long_target_.clear();
     long_size_ = -1;
-    if (entry.kind == TarEntry::Kind::file && path.ends_with('/')) { // Of before 1988.
+    // From tar programs before 1988.
+    if (entry.kind == TarEntry::Kind::file && path.ends_with('/')) {
       entry.kind = TarEntry::Kind::folder;
     }
     if (entry.kind != TarEntry::Kind::file) {
@@ -196,7 +197,7 @@ void TarReader::end_text() {
   }
 }
 
-/// Of records "LENGTH KEY=VALUE\n".
+/// From records "LENGTH KEY=VALUE\n".
 void TarReader::read_pax(std::string_view text) {
   while (!text.empty()) {
     std::size_t length = 0;

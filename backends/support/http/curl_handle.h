@@ -1,4 +1,4 @@
-// One transfer's libcurl handle, and how it is aimed at the server.
+// The libcurl handle of a transfer, and its settings for the server.
 #pragma once
 
 #include "backends/support/http/curl_library.h"
@@ -44,7 +44,7 @@ class CurlHandle {
 
   const CurlLibrary& curl;
   CURL* easy;
-  curl_slist* headers = nullptr; ///< To be set as CURLOPT_HTTPHEADER when they are all there.
+  curl_slist* headers = nullptr; ///< To be set as CURLOPT_HTTPHEADER once all are added.
 
  private:
   curl_slist* connect_to_ = nullptr;

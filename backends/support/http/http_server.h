@@ -1,4 +1,4 @@
-// How to reach and trust a server, who we are, and what its answers' codes mean.
+// How to reach and trust a server, with which credentials, and the meaning of its status codes.
 #pragma once
 
 #include <string>

@@ -131,8 +131,8 @@ void LogFile::flush(Time now) {
     if (first_error_ == 0) {
       first_error_ = errno;
     }
-    // Takes back what a short write left of an entry, and the line whose rest it was to be; where
-    // that fails a reader skips the entry.
+    // Removes what a short write left of an entry, and the line that it belongs to; if that fails,
+    // readers skip the entry.
     lost_lines_ += buffered_lines_ + (size_ > whole_size_ ? 1 : 0);
     const int ignored = ftruncate(file_.get(), whole_size_);
     static_cast<void>(ignored);
@@ -156,7 +156,7 @@ void LogFile::drop_oldest() {
     dropped_ = end;
     return;
   }
-  limit_ = 0; // Once is enough to say so.
+  limit_ = 0; // Reported only once.
   append(Stream::err, true,
          fmt::format("dtrain: this log grows beyond --log-limit: the file system cannot drop the "
                      "start of a file: {}",

@@ -40,7 +40,7 @@ class LogFile {
   bool has_partial() const { return !partial_[0].empty() || !partial_[1].empty(); }
   void flush_partial(Time now);
 
-  /// Writes what is left of both streams as ended lines.
+  /// Writes the rest of both streams as complete lines.
   void finish(Time now);
 
   /// The last lines of stderr, an unfinished one too.
@@ -64,10 +64,10 @@ class LogFile {
   std::deque<std::string> last_;
   bool last_is_open_ = false;
   Time time_ = 0;
-  std::int64_t size_ = 0;          ///< Of the whole entries in the file …
-  std::int64_t dropped_ = 0;       ///< Of its begin.
+  std::int64_t size_ = 0;          ///< Bytes of complete entries in the file …
+  std::int64_t dropped_ = 0;       ///< Dropped from its beginning.
   std::int64_t whole_size_ = 0;    ///< … up to the last that ends a line.
-  std::size_t buffered_whole_ = 0; ///< The same of the buffer; 0: it has none.
+  std::size_t buffered_whole_ = 0; ///< The same in the buffer; 0: none.
   std::int64_t buffered_lines_ = 0;
   std::int64_t lost_lines_ = 0;
   int first_error_ = 0;

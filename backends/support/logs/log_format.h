@@ -20,21 +20,21 @@ namespace dtrain {
 void append_log_entry(std::string& out, Time time, bool is_stderr, bool complete,
                       std::string_view text);
 
-/// Of an entry: all but its text.
+/// Of an entry: everything but its text.
 inline constexpr std::size_t k_log_entry_head = 40;
 
-/// From one line of a file, without its newline; `instance` is left empty and `text` views into
-/// `line`. Empty where the line is damaged.
+/// From one line of a file, without its newline; `instance` is left empty and `text` is a view into
+/// `line`. Empty if the line is damaged.
 std::optional<LogLine> parse_log_entry(std::string_view line);
 
-/// The same for one line after another: most have the time of the one before, or its second, which
-/// is not read again.
+/// The same for successive lines: most have the time of the previous one, or its second, which need
+/// not be parsed again.
 class LogEntryParser {
  public:
   std::optional<LogLine> parse(std::string_view line);
 
  private:
-  std::string time_text_ = "\n"; ///< Of the entry before; at first of none.
+  std::string time_text_ = "\n"; ///< Of the previous entry; initially of none.
   Time time_ = 0;
 };
 

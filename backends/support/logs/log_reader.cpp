@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t k_block_bytes = 65536;
 
-/// What a file holds without a newline beyond this is none of LogFile's entries.
+/// A longer run of bytes without a newline is not an entry of LogFile.
 constexpr std::size_t k_longest_entry = std::size_t{1} << 20U;
 
 } // namespace
@@ -26,11 +26,12 @@ LogReader::LogReader(Fd file, std::string instance)
   if (const auto dropped = begin(); dropped > 0) {
     note_ = fmt::format("dtrain: the first {} of this log were dropped (--log-limit)",
                         bytes_text(dropped));
-    lseek(file_.get(), dropped - 1, SEEK_SET); // What comes is the rest of an entry, if not whole.
+    // The first bytes are the rest of an entry, unless it is complete.
+    lseek(file_.get(), dropped - 1, SEEK_SET);
   }
 }
 
-/// Where the file's bytes begin: those before were dropped.
+/// Where the file's bytes begin, after those that were dropped.
 off_t LogReader::begin() const {
   const auto data = lseek(file_.get(), 0, SEEK_DATA);
   lseek(file_.get(), 0, SEEK_SET);
@@ -38,8 +39,8 @@ off_t LogReader::begin() const {
 }
 
 void LogReader::skip_to_tail(std::int64_t lines) {
-  // Backwards, block by block, until one line more than wanted has its end behind it. Of an entry
-  // only the head matters, which may reach into the block after its own.
+  // Backwards, block by block, until one line more than wanted is complete. Only the head of an
+  // entry matters, and it may continue in the following block.
   std::string block;
   std::string next_head; // Of the block that was read before.
   const auto first = this->begin();
@@ -64,7 +65,7 @@ void LogReader::skip_to_tail(std::int64_t lines) {
       const auto at = begin + static_cast<off_t>(newline);
       if (entry_end >= 0 && is_line(std::string_view(block).substr(newline + 1), at + 1) &&
           ++found > lines) {
-        note_.clear(); // Those asked for are there.
+        note_.clear(); // The requested lines are there.
         lseek(file_.get(), entry_end + 1, SEEK_SET);
         return;
       }
@@ -120,7 +121,7 @@ const LogLine* LogReader::peek() {
       line_.instance = instance_;
       has_line_ = true;
       if (!note_.empty()) {
-        at_ -= length + 1; // Once more, after the note.
+        at_ -= length + 1; // Read it again, after the note.
         line_.is_stderr = line_.complete = true;
         line_.text = note_;
       }
@@ -160,7 +161,7 @@ bool merge_logs(std::deque<LogReader>& readers, Time since, Time horizon, const 
   while (!queue.empty()) {
     const auto index = queue.top().second;
     queue.pop();
-    // As long as it is the first: most often the next line is the same instance's.
+    // As long as it is the first: usually the next line comes from the same instance.
     const auto until = queue.empty() ? Entry{horizon, readers.size()} : queue.top();
     const auto* line = readers[index].peek();
     while (line != nullptr && Entry{line->time, index} < until) {

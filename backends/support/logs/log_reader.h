@@ -13,7 +13,7 @@
 
 namespace dtrain {
 
-/// One instance's file, which may still grow.
+/// The file of one instance, which may still grow.
 class LogReader {
  public:
   LogReader(Fd file, std::string instance);
@@ -34,10 +34,10 @@ class LogReader {
   std::string instance_;
   LogEntryParser parser_;
   std::vector<char> buffer_; ///< Grows to an entry and a block, whatever the file holds.
-  std::size_t at_ = 0;       ///< Of the entry after the one peeked at …
-  std::size_t end_ = 0;      ///< … and of what was read.
-  bool skips_ = false;       ///< What comes next is the rest of what is no entry.
-  std::string note_;         ///< That the oldest lines are gone; not said yet.
+  std::size_t at_ = 0;       ///< After the entry returned by peek() …
+  std::size_t end_ = 0;      ///< … and the end of what was read.
+  bool skips_ = false;       ///< The next bytes are the rest of something that is not an entry.
+  std::string note_;         ///< A note that the oldest lines are gone, not given yet.
   LogLine line_;
   bool has_line_ = false;
 };

@@ -19,7 +19,7 @@ void write_time_text(Time time, char* out);
 /// Empty for 0, "not yet".
 std::string time_text(Time time);
 
-/// 0 for an empty text; empty for one that is no time of this form.
+/// 0 for an empty text; empty for a text not of this form.
 std::optional<Time> parse_time_text(std::string_view text);
 
 /// The end of such a text, "123456789Z".

@@ -131,13 +131,15 @@ pid_t Cgroup::fork() const {
 }
 
 std::vector<ProcessId> Cgroup::kill() const {
-  const bool frozen = write_text(path_ + "/" + k_freezer, "FROZEN"); // Nobody forks meanwhile.
+  // So that nothing forks meanwhile.
+  const bool frozen = write_text(path_ + "/" + k_freezer, "FROZEN");
   std::vector<ProcessId> found;
   std::istringstream lines(text_of_file(path_ + "/" + k_procs));
   for (pid_t pid = 0; lines >> pid;) {
     if (const auto process = read_process(pid)) { // 0: in a namespace above ours.
       ::kill(pid, SIGKILL);
-      if (!process->zombie) { // Else its first thread alone has ended: nothing tells of the rest.
+      // Otherwise only its first thread has ended: the state of the others is unknown.
+      if (!process->zombie) {
         found.push_back(process->id);
       }
     }

@@ -20,7 +20,7 @@ class Cgroup {
   /// are tried. Where this process has one but none can be made below it, `problem` says why.
   static std::optional<Cgroup> make(const std::string& name, std::string& problem);
 
-  /// One that was made before, by its path.
+  /// An existing one, by its path.
   explicit Cgroup(std::string path) : path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
@@ -28,8 +28,8 @@ class Cgroup {
   /// fork() with the child inside. A child that cannot be is outside.
   pid_t fork() const;
 
-  /// Sends SIGKILL to all that is inside, and gives it. It has not ended yet, and may have forked
-  /// meanwhile: who wants none left repeats until that is nothing.
+  /// Sends SIGKILL to everything inside, and returns the processes. They may not have ended yet,
+  /// and may have forked: to end all, repeat until it returns nothing.
   std::vector<ProcessId> kill() const;
 
   /// An empty one goes.

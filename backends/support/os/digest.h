@@ -11,7 +11,7 @@ class Digest {
  public:
   Digest();
   void add(std::string_view bytes);
-  /// In lower-case hexadecimal, of all that was added. Ends the digest.
+  /// In lower-case hexadecimal, of all bytes added. Ends the digest.
   std::string hex();
 
  private:

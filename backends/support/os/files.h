@@ -22,9 +22,9 @@ std::string errno_text(int error);
 /// Makes the folders above `path` (0700) that are not there. Throws Error.
 void make_parents(const std::string& path);
 
-/// The folder at `path`, made (0700, parents too) where it is absent and `create` says so. Empty
-/// where it is absent. Throws Error where it is a link, somebody else's or writable by others: what
-/// lies in such a folder cannot be trusted.
+/// Opens the folder at `path`; if it is absent and `create` is set, makes it (0700, with parents).
+/// Empty if it is absent. Throws Error for a link, a folder of another user or one writable by
+/// others: its contents cannot be trusted.
 Fd open_private_folder(const std::string& path, bool create);
 
 /// The same for a subfolder. `path` is for messages.
@@ -44,7 +44,8 @@ bool write_all(int fd, std::string_view text);
 /// Names in a folder, `.` and `..` left out, in the kernel's order.
 void for_each_entry(int folder, const std::function<void(const char* name)>& visit);
 
-/// Removes `name` and what is below it; links are removed, not followed. True where all is gone.
+/// Removes `name` and what is below it; links are removed, not followed. Returns whether all is
+/// gone.
 bool remove_tree_at(int folder, const std::string& name);
 
 } // namespace dtrain

@@ -11,7 +11,7 @@ namespace dtrain {
 /// Runs it to its end. Its exit code, 128 + signal for one that ended it. Throws as spawn() does.
 int run_in_foreground(const std::vector<std::string>& argv);
 
-/// The same of a child that has been started.
+/// The same for a running child.
 int wait_in_foreground(pid_t child);
 
 } // namespace dtrain

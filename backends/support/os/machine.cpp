@@ -14,7 +14,7 @@ namespace dtrain {
 
 namespace {
 
-/// Its first line; empty where it cannot be read.
+/// The first line of a file; empty if it cannot be read.
 std::string line_of(const char* path) {
   try {
     const auto text = read_file_at(AT_FDCWD, path).value_or("");

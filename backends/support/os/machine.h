@@ -8,22 +8,22 @@
 namespace dtrain {
 
 struct Machine {
-  std::string host; ///< Its name, as people know it.
-  std::string id;   ///< /etc/machine-id; empty where there is none, as in most containers.
+  std::string host; ///< Its name, for people.
+  std::string id;   ///< /etc/machine-id; empty if there is none, as in most containers.
   std::string boot; ///< /proc/sys/kernel/random/boot_id: one start of one kernel.
   std::uint64_t pid_namespace = 0; ///< 0: not known.
 
   bool operator==(const Machine&) const = default;
 };
 
-/// As seen from another machine.
+/// Where a machine is, seen from this one.
 enum class Whereabouts {
   here,      ///< Its process ids are ours.
-  restarted, ///< It is ours, before its last start: none of its processes is left.
+  restarted, ///< It is this machine, before its last start: none of its processes is left.
   elsewhere, ///< Another machine, or another container of this one.
 };
 
-/// This process's.
+/// The machine of this process.
 const Machine& this_machine();
 
 Whereabouts whereabouts(const Machine& machine, const Machine& seen_from = this_machine());

@@ -18,7 +18,7 @@ Pipe make_pipe();
 /// Reads and writes of it give up at once where they would wait.
 void make_non_blocking(const Fd& fd);
 
-/// All that there is to read now of one that does not wait.
+/// All that can be read now from a non-blocking pipe.
 std::string read_what_is_there(const Fd& pipe);
 
 } // namespace dtrain

@@ -1,5 +1,5 @@
-// One thread waits for many descriptors. Level-triggered: a callback that reads only part is called
-// again, so it reads one block and lets the others have their turn.
+// One thread waits for many descriptors. Level-triggered: a callback that reads only a part is
+// called again, so it reads one block and lets the others have their turn.
 #pragma once
 
 #include "backends/support/os/fd.h"

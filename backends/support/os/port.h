@@ -12,7 +12,7 @@ namespace dtrain {
 
 class ReservedPort {
  public:
-  /// Takes a free port of the loopback interface. Throws EngineError where there is none.
+  /// Takes a free port of the loopback interface. Throws EngineError if there is none.
   ReservedPort();
   int number() const { return number_; }
 

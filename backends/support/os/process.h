@@ -30,7 +30,7 @@ struct ProcessInfo {
   bool zombie = false;
 };
 
-/// From /proc; empty where there is no such process.
+/// From /proc; empty if there is no such process.
 std::optional<ProcessInfo> read_process(pid_t pid);
 
 ProcessId this_process();
@@ -51,16 +51,16 @@ Fd open_process(ProcessId process);
 /// False where it has ended.
 bool signal_process(ProcessId process, int signal);
 
-/// All processes below `root`, zombies left out. A process that forks meanwhile may be missed, so a
-/// caller who wants none left repeats until it has no children any more.
+/// All processes below `root`, without zombies. A process that forks meanwhile may be missed, so a
+/// caller who wants none left repeats until it has no more children.
 std::vector<ProcessInfo> descendants(pid_t root);
 
-/// Signals as this program needs them, whatever its parent ignored or blocked: children are waited
-/// for, deadlines ring, and a file past its size limit is write()'s error. What keeps a program
-/// alive behind a closed terminal (nohup) stays ignored.
+/// Sets signals as this program needs them, whatever its parent ignored or blocked: children can be
+/// waited for, deadlines ring, and exceeding a file's size limit is an error of write(). Signals
+/// ignored to survive a closed terminal (nohup) stay ignored.
 void reset_signals();
 
-/// Raises this process's limit of open files to what it may have; gives the old one.
+/// Raises this process's limit of open files to its maximum; returns the old limit.
 rlimit raise_file_limit();
 
 /// True where the process was started with `entry` ("KEY=VALUE") in its environment.

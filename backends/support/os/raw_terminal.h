@@ -1,4 +1,4 @@
-// The terminal while what is typed goes elsewhere, keys as Ctrl-C included.
+// The terminal in raw mode, while input goes elsewhere, including keys such as Ctrl-C.
 #pragma once
 
 #include <termios.h>
@@ -23,7 +23,7 @@ struct TerminalSize {
   int rows = 0;
 };
 
-/// Of the terminal that `fd` is; 0 columns where it does not say.
+/// Size of the terminal `fd`; 0 columns if it does not tell.
 TerminalSize terminal_size(int fd);
 
 } // namespace dtrain

@@ -9,8 +9,9 @@
 
 namespace dtrain {
 
-/// While it lives, the signals wait here; a signal that was ignored at start (nohup) stays so.
-/// SIGPIPE is ignored meanwhile: writing says EPIPE. To be made while there is one thread.
+/// During its lifetime the signals wait here; a signal that was ignored at start (nohup) stays
+/// ignored. SIGPIPE is ignored meanwhile: writing returns EPIPE. Create it while there is one
+/// thread.
 class SignalFd {
  public:
   explicit SignalFd(std::initializer_list<int> signals);

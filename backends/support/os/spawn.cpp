@@ -46,7 +46,7 @@ pid_t spawn(const Spawn& process) {
   if (!process.folder.empty()) {
     posix_spawn_file_actions_addchdir_np(&plan.actions, process.folder.c_str());
   }
-  // What we block or ignore for ourselves is not for it.
+  // The signals that we block or ignore are reset for it.
   sigset_t signals;
   sigemptyset(&signals);
   posix_spawnattr_setsigmask(&plan.attributes, &signals);

@@ -11,7 +11,7 @@ namespace dtrain {
 
 struct Spawn {
   std::vector<std::string> argv; ///< The program is looked for in PATH; no shell reads them.
-  std::vector<std::pair<std::string, std::string>> env = {}; ///< On top of ours.
+  std::vector<std::pair<std::string, std::string>> env = {}; ///< Added to our environment.
   std::vector<std::string> without = {}; ///< Variables of ours that are not for it.
   std::string folder = {};               ///< Where it starts; empty: here.
   int in = -1;
@@ -20,7 +20,7 @@ struct Spawn {
   bool leads_group = false; ///< The terminal's signals are not for it.
 };
 
-/// Its pid. Throws EngineError: "git cannot be run: No such file or directory".
+/// Returns its pid. Throws EngineError: "git cannot be run: No such file or directory".
 pid_t spawn(const Spawn& process);
 
 /// Waits for a child's end; its status, as waitpid() has it.

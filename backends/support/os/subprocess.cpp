@@ -128,7 +128,7 @@ void Subprocess::feed(std::string_view bytes) {
   while (!bytes.empty()) {
     const auto count = send(in_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (count < 0 && errno != EINTR) {
-      return; // What it printed last says why.
+      return; // Its last output says why.
     }
     bytes.remove_prefix(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
   }
@@ -139,7 +139,7 @@ std::string_view Subprocess::read_some() {
   while (pending_.empty() && out_) {
     if (pid_ != 0) {
       step();
-    } else { // What is in the pipe yet; what it left behind may hold it open.
+    } else { // Reads what is still in the pipe; a process that it left behind may hold it open.
       read_output();
       if (pending_.empty()) {
         out_.reset();

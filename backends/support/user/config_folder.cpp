@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Empty: there is none.
+/// Empty if there is none.
 fs::path home_folder() {
   const char* home = std::getenv("HOME");
   return home != nullptr && home[0] == '/' ? home : fs::path();

@@ -1,4 +1,4 @@
-// Where a user's settings, secrets, templates and jobs are, and what is kept to save work.
+// Folders of a user's settings, secrets, templates and jobs, and of caches.
 #pragma once
 
 #include <filesystem>

@@ -15,7 +15,7 @@ std::vector<std::string> read_env_file(const std::string& flag, const std::strin
 /// The secret of that name: a file in $XDG_CONFIG_HOME/dtrain/secrets that nobody else can read.
 std::vector<std::string> read_secret(const std::string& name);
 
-/// Whether this machine keeps a secret of that name; true also for what is no name, which
+/// Whether this machine has a secret of that name; also true for an invalid name, which
 /// read_secret() refuses.
 bool has_secret(const std::string& name);
 

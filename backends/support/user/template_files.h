@@ -18,10 +18,10 @@ std::filesystem::path template_folder();
 /// "ENGINE" for all of that backend that a user's may replace. Throws NotFound with a hint.
 std::vector<BuiltinTemplate> find_templates(const std::string& word);
 
-/// For the job's backend: what `folder` (which need not exist) holds, over that what the job's
-/// --template name, each a folder such as `folder` or the file of one template, the last first.
-/// Throws UsageError where one of those cannot be read, is no text or takes no built-in's place,
-/// and where a --set is of no use.
+/// Templates for the job's backend: those in `folder` (which need not exist), overridden by the
+/// job's --template options, each a folder or the file of one template, the last one first. Throws
+/// UsageError if one of those cannot be read, is not text or replaces no built-in template, and if
+/// a --set has no effect.
 Templates read_templates(const JobSpec& job, const std::filesystem::path& folder);
 
 } // namespace dtrain
