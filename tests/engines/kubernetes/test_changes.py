@@ -63,7 +63,7 @@ def test_what_has_ended_cannot_be_changed(kube):
     kube.wait_for_end("over", 0)
     for verb in (["suspend", "over"], ["scale", "over", "--workers=2"]):
         result = kube.dtrain(*verb, expect=EXIT_USAGE)
-        assert "has ended (SUCCEEDED)" in result.err and result.err.count("\n") == 1
+        assert "already ended (SUCCEEDED)" in result.err and result.err.count("\n") == 1
     kube.dtrain("suspend", "nobody", expect=EXIT_NOT_FOUND)
 
 
@@ -268,7 +268,8 @@ def test_training_goes_on_elsewhere_from_its_checkpoint_when_a_node_lost_its_pow
     try:
         # The cluster itself notices after 20 s: here, by its controller manager's flags. This is
         # said until the Pod is gone, 30 s later; `get -w` does not look at nodes.
-        silent = until(lambda: re.search(rf"node {lost} has not answered for (\d+) s; 30 s after",
+        silent = until(lambda: re.search(rf"node {lost} has not answered for (\d+) s; its Pods restart "
+                                         "elsewhere 30 s after",
                                          kube.get("cut")["reason"]), "it names the silent node")
         assert int(silent.group(1)) >= 12
 

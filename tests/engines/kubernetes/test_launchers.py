@@ -121,7 +121,7 @@ def test_a_worker_whose_image_has_no_sshd_is_the_cause(kube):
     kube.dtrain("wait", "nossh", expect=EXIT_JOB_FAILED, seconds=120)
     cause = kube.get("nossh")["cause"]
     assert cause["exitCode"] == 127
-    assert "by which a launcher reaches its workers" in cause["lastStderr"][0]
+    assert "a launcher needs to reach its workers" in cause["lastStderr"][0]
 
 
 def test_deletion_and_suspension_take_launcher_and_workers(kube, cluster):

@@ -53,7 +53,7 @@ def test_binpack_keeps_the_workers_on_one_node(kube):
 @pytest.mark.api
 @pytest.mark.parametrize("flags, words", [
     (["--binpack", "--topology-spread=kubernetes.io/hostname"], "give one"),
-    (["--topology-spread=:required"], "--topology-spread=:required: KEY"),
+    (["--topology-spread=:required"], "--topology-spread=:required: must be KEY"),
     (["--data=csi://?a=b:/x"], "csi://DRIVER"),
     (["--data=csi://d?a=%2:/x"], "csi://DRIVER"),
 ])
