@@ -97,7 +97,7 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
                options.model.name, trainer_version(),
                is_text ? "" : "hidden=", shape_text(options.model), ranks, batch_size, rates.back(),
                is_text ? "tokens" : "samples", rates[k_windows / 2],
-               samples / static_cast<double>(batch_size), 1e-9 * samples * model.flops(),
+               samples / static_cast<double>(batch_size), 1e-9 * samples * replica.model->flops(),
                per_cpu_second, 100 * input, device.kernels().name);
   }
 }
