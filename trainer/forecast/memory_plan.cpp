@@ -249,7 +249,12 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     const Optimizer optimizer(options.optimizer, parameters.span(), {}, device, &tensors,
                               plan.stage == 0 ? std::vector<ArenaRange>{} : shards.own());
     moments = count.bytes() - sizeof(StepState);
-    plan.moments = options.offload.optimizer.empty() ? moments : 0; // But for a piece.
+    plan.moments =
+        options.offload.optimizer.empty() ? moments
+        : optimizer.needs_whole_tensors()
+            ? 0 // But for the largest tensor's.
+            : MomentFiles::memory_bytes(optimizer.moments().size(),
+                                        moments / optimizer.moments().size() / sizeof(float));
   }
   const std::size_t rounded = options.precision == Precision::fp32 ? 0 : whole;
   std::size_t at_rest = 2 * whole + rounded;

@@ -29,9 +29,6 @@ const Named& named(Rule rule) {
                        [&](const Named& one) { return one.rule == rule; });
 }
 
-/// Floats of a moment in a file that are in memory at a time: whole pages, which get released.
-constexpr std::size_t k_piece = std::size_t{1} << 18;
-
 std::size_t largest_tensor(const TensorTable& tensors) {
   std::size_t most = 0;
   for (const Tensor& tensor : tensors.tensors()) {
@@ -57,7 +54,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
                      std::span<const float> gradients, Device& device, const TensorTable* tensors,
                      const std::vector<ArenaRange>& own, const std::string& folder, bool on_host)
     : options_(options), device_(&device), parameters_(parameters), gradients_(gradients),
-      tensors_(tensors), is_in_file_(!folder.empty()),
+      tensors_(tensors),
       direction_(device.allocate(
           options.rule == Rule::lamb && tensors != nullptr ? largest_tensor(*tensors) : 0,
           DType::f32)),
@@ -98,15 +95,22 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
       : options.rule == Rule::lamb ? std::vector<std::string>{"lamb.m", "lamb.v"}
       : options.rule == Rule::muon ? std::vector<std::string>{"muon.m", "muon.v"}
                                    : std::vector<std::string>{"adam.m", "adam.v"};
+  if (!folder.empty()) {
+    if (needs_whole_tensors() && !device.is_host()) {
+      throw UsageError(
+          fmt::format("--offload-optimizer={}: a GPU cannot update {}'s states in files; "
+                      "use --offload-optimizer=cpu, the host's memory",
+                      folder, named(options.rule).title));
+    }
+    files_ = std::make_unique<MomentFiles>(device, names.size(), count, folder);
+  }
   for (const std::string& name : names) {
-    moments_.push_back({name, is_in_file_ ? device.allocate_paged(count)
-                              : on_host   ? device.allocate_pinned(count, DType::f32)
-                                          : device.allocate(count, DType::f32)});
+    moments_.push_back({name, files_    ? Buffer(files_->mapped(moments_.size()).data(), count,
+                                                 DType::f32, {}, [](void* /*files_*/) {})
+                              : on_host ? device.allocate_pinned(count, DType::f32)
+                                        : device.allocate(count, DType::f32)});
     if (on_host) {
       std::fill_n(moments_.back().values.data(), count, 0.0F);
-    }
-    if (is_in_file_) {
-      device.move_to_file(moments_.back().values.span(), folder);
     }
   }
 }
@@ -149,11 +153,16 @@ void Optimizer::prepare(const double* squares, StepState* copy) {
                              static_cast<StepState*>(state_.memory()), copy);
 }
 
+const std::vector<Optimizer::Moment>& Optimizer::moments() const {
+  if (files_) {
+    files_->flush();
+  }
+  return moments_;
+}
+
 void Optimizer::put_away() const {
-  for (const Moment& moment : moments_) {
-    if (is_in_file_) {
-      device_->release(moment.values.span());
-    }
+  if (files_) {
+    files_->forget();
   }
 }
 
@@ -179,14 +188,14 @@ void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
                        const UpdateRule& rule, const Tensor* tensor) {
   Stream& stream = device_->stream();
   const Kernels& kernels = device_->kernels();
-  for (const Moment& each : moments_) {
-    if (is_in_file_) {
-      device_->fetch(each.values.span().subspan(moment, count));
-    }
-  }
   const float* g = gradients_.data() + at;
-  float* m = moments_.front().values.data() + moment;
-  float* v = moments_.back().values.data() + moment;
+  const bool is_mapped = files_ && tensor != nullptr; // Whole tensors, of any size.
+  for (std::size_t i = 0; is_mapped && i < moments_.size(); ++i) {
+    device_->fetch(files_->mapped(i).subspan(moment, count));
+  }
+  const auto [m, v] = files_ && !is_mapped ? files_->use(moment)
+                                           : std::array{moments_.front().values.data() + moment,
+                                                        moments_.back().values.data() + moment};
   const Parameters p(parameters_.data() + at, rounded_ == nullptr ? nullptr : rounded_ + at);
   if (options_.rule == Rule::sgd) {
     kernels.sgd(stream, count, rule, state(), g, m, p);
@@ -199,10 +208,8 @@ void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
   } else {
     kernels.adam(stream, count, rule, state(), g, m, v, p);
   }
-  if (is_in_file_) {
-    for (const Moment& each : moments_) {
-      device_->release(each.values.span().subspan(moment, count));
-    }
+  if (is_mapped) {
+    files_->forget();
   }
 }
 
@@ -215,7 +222,7 @@ void Optimizer::update(std::size_t first, std::size_t last) {
     }
     return;
   }
-  const std::size_t piece = is_in_file_ ? k_piece : SIZE_MAX;
+  const std::size_t piece = files_ ? MomentFiles::k_piece : SIZE_MAX;
   auto group = groups_.begin();
   const auto begin = std::partition_point(own_.begin(), own_.end(),
                                           [&](const Own& own) { return own.range.last <= first; });

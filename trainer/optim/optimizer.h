@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 
 #include "trainer/device/device.h"
 #include "trainer/nn/tensor_table.h"
+#include "trainer/optim/moment_files.h"
 #include "trainer/optim/muon.h"
 
 namespace trainer {
@@ -113,8 +115,11 @@ class Optimizer {
   void set_learning_rate(double rate) { rates_.fill(rate); }
   /// Call after others have used the moments: those in files are evicted from memory.
   void put_away() const;
-  /// Each moment for all own ranges, concatenated.
-  const std::vector<Moment>& moments() const { return moments_; }
+  /// Moments are in files, so that an update is more than kernels.
+  bool is_in_files() const { return files_ != nullptr; }
+  /// Each moment for all own ranges, concatenated. Those in files are mapped, and current until the
+  /// next update().
+  const std::vector<Moment>& moments() const;
 
  private:
   /// A part of the arena, and the offset of its moments.
@@ -142,8 +147,8 @@ class Optimizer {
   const TensorTable* tensors_;
   std::vector<Own> own_;
   std::vector<Moment> moments_;
-  bool is_in_file_;
-  Buffer direction_; ///< LAMB's direction, as large as the largest tensor.
+  std::unique_ptr<MomentFiles> files_; ///< Null: moments are in memory.
+  Buffer direction_;                   ///< LAMB's direction, as large as the largest tensor.
   StepRule step_rule_;
   UpdateRule decaying_;
   UpdateRule free_;           ///< Rule for parameters without weight decay.

@@ -387,10 +387,9 @@ ForecastOptions forecast_options(const TrainerOptions& options) {
 
 /// What of a run has no form on a GPU; empty: nothing.
 std::string only_on_cpus(const TrainerOptions& options, const Cluster& cluster) {
-  return is_elastic(options, cluster)             ? "elastic workers run on CPUs only"
-         : !offload_of(options).optimizer.empty() ? "only CPU ranks can offload to files"
-         : options.offload_param != "none"        ? "only CPU ranks can offload parameters"
-                                                  : "";
+  return is_elastic(options, cluster)      ? "elastic workers run on CPUs only"
+         : options.offload_param != "none" ? "only CPU ranks can offload parameters"
+                                           : "";
 }
 
 RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) {

@@ -19,7 +19,9 @@ Reduced::Reduced(Communicator& communicator, Replica& replica, const Buckets& bu
       shards_(gradients_.size(), buckets, communicator.rank(), communicator.world_size()),
       owner_(replica.make_owner(communicator)),
       gathered_(replica.sharding.stage == 3 ? static_cast<Gathered*>(owner_.get()) : nullptr),
-      updates_(communicator.world_size() == 1 && !replica.device.is_host() ? Updates::with_pass
+      updates_(communicator.world_size() == 1 && !replica.device.is_host() &&
+                       !replica.optimizer.is_in_files()
+                   ? Updates::with_pass
                : (replica.registered.empty() || is_own_chunks_only()) && !needs_norm &&
                        !replica.optimizer.needs_whole_tensors()
                    ? Updates::at_once

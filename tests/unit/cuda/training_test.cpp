@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
@@ -394,6 +395,26 @@ TEST_CASE("moments in the host's memory take none of the GPU's, and train to the
     parameters += expected.tensors[t].values.size();
   }
   CHECK(plain->most_allocated() - offloading->most_allocated() >= 2 * sizeof(float) * parameters);
+}
+
+TEST_CASE("moments in files take none of the GPU's memory, and train to the same bits") {
+  const OptimizerOptions adamw{.rule = OptimizerOptions::Rule::adamw};
+  for (Task task : {on_images(), on_text()}) {
+    const auto plain = make_gpu();
+    const Trained expected = train_alone(*plain, {.buckets = 0}, adamw, task);
+    task.offload.optimizer = std::filesystem::temp_directory_path();
+    const auto offloading = make_gpu();
+    const Trained found = train_alone(*offloading, {.buckets = 0}, adamw, task);
+    CHECK(found.score.loss == expected.score.loss);
+    for (std::size_t t = 0; t < expected.tensors.size(); ++t) {
+      CAPTURE(expected.tensors[t].name);
+      CHECK(found.tensors[t].values == expected.tensors[t].values);
+    }
+    CHECK(plain->most_allocated() > offloading->most_allocated());
+    CHECK_THROWS_WITH_AS(
+        train_alone(*offloading, {.buckets = 0}, {.rule = OptimizerOptions::Rule::lamb}, task),
+        doctest::Contains("a GPU cannot update LAMB's states in files"), UsageError);
+  }
 }
 
 TEST_CASE("a step leaves weights in bf16 as it leaves them in float32, and no pass rounds them") {

@@ -1,16 +1,14 @@
 #include "trainer/device/cpu/cpu_device.h"
 
-#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "trainer/errors.h"
+#include "trainer/device/unlinked_file.h"
 
 namespace trainer {
 namespace {
@@ -59,42 +57,6 @@ std::span<std::byte> whole_pages(std::span<float> part) {
   return {static_cast<std::byte*>(first), bytes / page * page};
 }
 
-/// An unlinked file, so that nothing stays behind however this process ends.
-class NamelessFile {
- public:
-  explicit NamelessFile(const std::string& folder)
-      : fd_(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) {
-    if (fd_ < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
-      std::string path = folder + "/dtrain-XXXXXX"; // For file systems without O_TMPFILE.
-      fd_ = mkostemp(path.data(), O_CLOEXEC);
-      if (fd_ >= 0) {
-        unlink(path.c_str());
-      }
-    }
-  }
-  ~NamelessFile() {
-    if (fd_ >= 0) {
-      close(fd_);
-    }
-  }
-  NamelessFile(const NamelessFile&) = delete;
-  NamelessFile& operator=(const NamelessFile&) = delete;
-
-  /// Maps that much of the file, all zeros, at `memory`. On failure returns false and sets errno.
-  bool replace(std::span<std::byte> memory) const {
-    if (fd_ < 0) {
-      return false;
-    }
-    // Allocate all of it now: a full disk would later kill the process at a write to memory.
-    errno = posix_fallocate(fd_, 0, static_cast<off_t>(memory.size()));
-    return errno == 0 && mmap(memory.data(), memory.size(), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_FIXED, fd_, 0) != MAP_FAILED;
-  }
-
- private:
-  int fd_;
-};
-
 } // namespace
 
 void CpuDevice::discard(std::span<float> part) {
@@ -113,12 +75,8 @@ void CpuDevice::fetch(std::span<float> part) {
 }
 
 void CpuDevice::move_to_file(std::span<float> part, const std::string& folder) {
-  const auto pages = whole_pages(part);
-  if (!pages.empty() && !NamelessFile(folder).replace(pages)) {
-    constexpr double k_million = 1e6;
-    throw UsageError(fmt::format("{}: no file of {:.1f} MB there for what is offloaded: {}", folder,
-                                 static_cast<double>(pages.size()) / k_million,
-                                 std::strerror(errno)));
+  if (const auto pages = whole_pages(part); !pages.empty()) {
+    UnlinkedFile(folder, pages.size()).map(pages.data());
   }
 }
 

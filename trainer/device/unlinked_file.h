@@ -1,0 +1,32 @@
+// A file without a name, so that nothing stays behind however this process ends.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace trainer {
+
+class UnlinkedFile {
+ public:
+  /// Of `bytes` zeros in `folder`, all of them allocated now: on a full disk a later write would
+  /// fail. Throws UsageError naming the folder.
+  UnlinkedFile(const std::string& folder, std::size_t bytes);
+  ~UnlinkedFile();
+  UnlinkedFile(const UnlinkedFile&) = delete;
+  UnlinkedFile& operator=(const UnlinkedFile&) = delete;
+
+  /// Maps the file, shared, at `memory`, whole pages, or, if that is null, wherever there is room.
+  /// The caller unmaps it. Throws UsageError naming the folder.
+  void* map(void* memory = nullptr) const;
+
+  /// Whole ranges; on failure return false and set errno.
+  bool read(std::size_t offset, void* to, std::size_t bytes) const;
+  bool write(std::size_t offset, const void* from, std::size_t bytes) const;
+
+ private:
+  std::string folder_;
+  std::size_t bytes_;
+  int fd_;
+};
+
+} // namespace trainer
