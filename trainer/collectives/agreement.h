@@ -1,4 +1,4 @@
-// What ranks must have in common before they begin, and how all of them say that they have not.
+// Settings that ranks must share before they begin, and an error on all of them if they do not.
 #pragma once
 
 #include <string>

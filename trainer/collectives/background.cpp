@@ -59,7 +59,7 @@ class Background final : public Transport {
       }
     }
     if (!queue_.empty()) {
-      has_work_.notify_one(); // It slept through the ones that were begun here.
+      has_work_.notify_one(); // It slept while the caller carried out its own.
     }
   }
 
@@ -112,7 +112,7 @@ class Background final : public Transport {
   std::mutex mutex_; ///< Guards what follows.
   std::condition_variable has_work_;
   std::condition_variable has_progress_;
-  std::deque<Collective> queue_; ///< From collective done_ on, less the one that is being done.
+  std::deque<Collective> queue_; ///< From collective done_ on, except the one being carried out.
   std::uint64_t done_ = 0;
   bool is_busy_ = false;
   bool stopping_ = false;

@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_values_together = 16; ///< Of float32, a cache line.
+constexpr std::size_t k_values_together = 16; ///< Float32 values of a cache line.
 
 /// "all_reduce"
 const char* kind_name(Collective::Kind kind) {

@@ -1,4 +1,4 @@
-// What ranks ask of each other together, whatever carries it.
+// The operations that ranks carry out together, on any transport.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,25 @@
 namespace trainer {
 
 struct Collective {
-  /// Of the first three, chunk r of the range is rank r's: all_reduce is reduce_scatter and then
-  /// all_gather, and gives the same bits.
+  /// In the first three, chunk r of the range belongs to rank r: all_reduce is reduce_scatter and
+  /// then all_gather, and gives the same bits.
   enum class Kind : std::uint32_t {
     all_reduce = 1, ///< The sum over ranks, on every rank.
-    reduce_scatter, ///< Its own chunk of the sum; the rest of its range is then worth nothing.
+    reduce_scatter, ///< Its own chunk of the sum; the rest of its range is undefined afterwards.
     all_gather,     ///< Each rank's own chunk, on every rank.
     broadcast,
     barrier,
     allocate,
-    // The halves of what a host's ranks do with their leader, and of no use to others:
+    // Used only between the ranks of a host and their leader:
     gather, ///< Each rank's own chunk, on the root.
-    scatter ///< Its own chunk of what the root holds.
+    scatter ///< Its own chunk of the root's range.
   };
   Kind kind = Kind::barrier;
   Range range = {};
-  int root = 0; ///< For broadcast, gather, scatter: position among those that take part.
+  int root = 0; ///< For broadcast, gather, scatter: the root's position among the participants.
   std::string name = {};
-  WireType wire = WireType::fp32; ///< What travels, of float32.
-  int pieces = 1; ///< Each rank's chunk is cut again into so many, which others share.
+  WireType wire = WireType::fp32; ///< Type on the wire, for float32.
+  int pieces = 1;                 ///< Number of pieces of each rank's chunk, which others share.
   /// Position that owns each chunk; below 0: none of these. Null: position c owns chunk c.
   const std::vector<int>* owners = nullptr;
 
@@ -63,7 +63,8 @@ class Chunks {
   int holding(std::size_t value) const { return static_cast<int>(value / length_); }
   Range of(const Range& range, int chunk) const { return range.part(begin(chunk), size(chunk)); }
 
-  /// What a position owns of a range of so many values, in order; what lies together is one.
+  /// The part of a range of so many values that a position owns, in order; adjacent parts are
+  /// merged.
   struct Part {
     std::size_t first = 0;
     std::size_t count = 0;

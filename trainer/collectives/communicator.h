@@ -48,7 +48,7 @@ class Communicator {
   /// "rank 2 (host-b, pid 123)", for messages.
   virtual std::string name(int rank) const = 0;
 
-  /// How it works, for the line of choices at start: "ring over TCP, 3 ranks".
+  /// A description for the startup line: "ring over TCP, 3 ranks".
   virtual std::string describe() const = 0;
 
   /// How it would all-reduce a registered buffer of so many bytes of float32.
@@ -57,8 +57,8 @@ class Communicator {
   /// Registered memory: `count` floats, zeroed, 64-byte aligned, as long-lived as the communicator.
   /// A collective: every rank calls it with the same count.
   virtual std::span<float> allocate(std::size_t count) = 0;
-  /// The same, in the memory of the device that this communicator serves. Collectives on it are of
-  /// what the device's stream holds when they are started.
+  /// The same, in the memory of the device that this communicator serves. A collective on it starts
+  /// after the work queued on the device's stream.
   virtual std::span<float> allocate_on_device(std::size_t count) { return allocate(count); }
 
   /// A collective in place, started here and finished by wait(): other work may go on in between.
@@ -67,8 +67,8 @@ class Communicator {
   using Ticket = std::uint64_t;
   virtual Ticket start(Collective collective) = 0;
   virtual void wait(Ticket ticket) = 0;
-  /// What is put on the device's `stream` from now on comes after it. A host's device does at once
-  /// what is put there, and so the caller waits.
+  /// Work queued on the device's `stream` from now on comes after it. On the host's device work
+  /// runs at once, so the caller waits.
   virtual void wait_in(Stream& /*stream*/, Ticket ticket) { wait(ticket); }
   /// Started and waited for.
   virtual void carry_out(Collective collective) { wait(start(std::move(collective))); }
@@ -105,18 +105,18 @@ class Communicator {
     carry_out({Collective::Kind::barrier, {}, 0, std::string(name)});
   }
 
-  /// Not a collective: throws PeerError where a peer is known to be lost. For use while waiting for
-  /// something other than peers; of connect()'s communicators, from any thread.
+  /// Not a collective: throws PeerError if a peer is known to be lost. For use while waiting for
+  /// something other than peers; with connect()'s communicators, from any thread.
   virtual void check() {}
 
-  /// Of a collective that something else carries: counted and timed as if it began and ended here.
+  /// For a collective carried out elsewhere: counted and timed as if it began and ended here.
   virtual std::uint64_t begin_elsewhere(const Collective& /*collective*/) { return 0; }
   virtual void end_elsewhere(std::uint64_t /*number*/) {}
 
   /// Tells the heartbeat how far this rank is, for what its peers say if it dies.
   virtual void set_step(std::int64_t step) noexcept = 0;
 
-  /// This rank is about to fail of `why`, which its peers then name as the cause.
+  /// This rank is about to fail with `why`, which its peers then report as the cause.
   virtual void give_up([[maybe_unused]] const std::string& why) noexcept {}
 
   /// Seconds this rank has spent waiting in collectives.
@@ -124,8 +124,8 @@ class Communicator {
 };
 
 struct CommOptions : JobOptions {
-  /// What carries collectives. Automatic, and NCCL, which strategy/ranks.h puts beside it: the
-  /// ring.
+  /// What carries collectives. Automatic is the ring; so is NCCL here, which strategy/ranks.h puts
+  /// beside it.
   enum class Communication { automatic, ring, nccl, mpi } communication = Communication::automatic;
   enum class Transport {
     automatic,
@@ -145,7 +145,7 @@ auto telling_peers(Communicator& communicator, const Body& body) {
   try {
     return body();
   } catch (const PeerError&) {
-    throw; // They know.
+    throw; // The peers know already.
   } catch (const std::exception& error) {
     communicator.give_up(error.what());
     throw;

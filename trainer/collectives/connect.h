@@ -1,4 +1,4 @@
-// From ranks that have met to a communicator.
+// Makes a communicator of ranks that have met.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A communicator that is another one in all but what it changes.
+// A communicator that forwards all calls to another one, for those that change a few.
 #pragma once
 
 #include <string>

@@ -126,7 +126,7 @@ class Hosts final : public Carrier {
     }
   }
 
-  /// On the root's host first from the root, on the others last from their leader.
+  /// On the root's host the root broadcasts first; on other hosts their leader does, last.
   void broadcast(const Collective& collective) {
     const int leader = host_of_[static_cast<std::size_t>(collective.root)];
     const bool is_here = leader == members_.front();
@@ -145,15 +145,15 @@ class Hosts final : public Carrier {
     }
   }
 
-  static constexpr int k_nobody = -1; ///< Of this host.
+  static constexpr int k_nobody = -1; ///< On this host.
 
   std::vector<int> members_;
   std::vector<int> leaders_;
   std::vector<int> host_of_;          ///< The leader of every rank.
-  std::vector<int> to_leader_ = {0};  ///< Who owns which chunk: the leader all,
+  std::vector<int> to_leader_ = {0};  ///< Which position owns which chunk: the leader all,
   std::vector<int> owners_here_;      ///< those of every rank within this host,
   std::vector<int> owners_between_;   ///< and between the leaders.
-  std::unique_ptr<Transport> within_; ///< None where this rank is alone on its host.
+  std::unique_ptr<Transport> within_; ///< Null if this rank is alone on its host.
   std::unique_ptr<Carrier> between_;  ///< Only the leader's.
 };
 

@@ -65,7 +65,7 @@ class JobCommunicator final : public Communicator {
     const Stopwatch stopwatch(waited_);
     transport_->carry_out(std::move(collective));
     health_->end(begun_);
-    under_way_.clear(); // They went before it.
+    under_way_.clear(); // They precede it.
   }
 
   void check() override { health_->check(); }

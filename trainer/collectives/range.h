@@ -13,8 +13,8 @@ namespace trainer {
 /// "fp32", "bf16", "fp16", "fp64" or "bytes".
 const char* dtype_name(DType dtype);
 
-/// Of the host's memory or a device's. Bytes can be gathered and broadcast; all other types also
-/// be added up.
+/// Values in the memory of the host or of a device. Bytes can be gathered and broadcast; all other
+/// types can also be added up.
 class Range {
  public:
   Range() = default;
@@ -43,7 +43,7 @@ class Range {
   Range part(std::size_t first, std::size_t count) const {
     return {memory_ + first * size_of(dtype_), count, dtype_};
   }
-  /// As many values of the same type elsewhere.
+  /// A range of the same size and type elsewhere.
   Range at(void* memory) const { return {memory, count_, dtype_}; }
 
  private:

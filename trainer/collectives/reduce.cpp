@@ -140,7 +140,7 @@ void copy_to_all(std::span<std::byte* const> out, const std::byte* from, std::si
 /// Made beside them, as an `out` may be one of `in`.
 void sum_halves(WireType type, std::span<std::byte* const> out,
                 std::span<const std::byte* const> in, std::size_t count) {
-  std::array<std::uint16_t, 2048> sum; // With the block of add_halves(), of the L1 cache.
+  std::array<std::uint16_t, 2048> sum; // With the block of add_halves(), fits the L1 cache.
   for (std::size_t i = 0; i < count; i += sum.size()) {
     const std::size_t size = std::min(count - i, sum.size());
     const std::size_t at = i * sizeof(std::uint16_t);

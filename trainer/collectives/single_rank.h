@@ -9,7 +9,7 @@ namespace trainer {
 
 class Device;
 
-/// `device`: what the rank computes on, where it has need of one. `name`: for messages.
+/// `device`: the rank's device, if it needs one. `name`: for messages.
 std::unique_ptr<Communicator> make_single_rank(Device* device = nullptr,
                                                std::string name = "rank 0");
 

@@ -1,4 +1,4 @@
-// How collectives are carried: what shared memory, TCP and their combination have in common.
+// The interface that shared memory, TCP and their combination have in common to carry collectives.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
   virtual std::string describe() const = 0;
-  /// Of an all_reduce of registered memory.
+  /// For an all_reduce of registered memory.
   virtual Route route(std::size_t bytes, WireType wire) const = 0;
   virtual std::span<float> allocate(std::size_t count) = 0;
   /// Returns when it is done on this rank. Throws PeerError.

@@ -92,7 +92,7 @@ struct Fp16F16c {
     const __m256 infinity =
         _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(k_float_infinity)));
     const __m256 largest = _mm256_set1_ps(65504.0F);
-    // Of a NaN, min_ps gives the second.
+    // For a NaN, min_ps returns the second operand.
     const __m256 cut = _mm256_min_ps(largest, size);
     const __m256 kept = _mm256_blendv_ps(cut, size, _mm256_cmp_ps(size, infinity, _CMP_EQ_OQ));
     return _mm256_cvtps_ph(_mm256_or_ps(kept, _mm256_and_ps(sign, values)),
@@ -204,7 +204,7 @@ void sum_to_all(WireType type, std::span<float* const> out, std::span<const floa
 void add_halves(WireType type, std::uint16_t* to, const std::uint16_t* arrived,
                 const std::uint16_t* own, std::size_t count) {
   const WireKernels& kernels = wire_kernels(type);
-  std::array<float, 2048> block; // Of the L1 cache.
+  std::array<float, 2048> block; // Fits the L1 cache.
   for (std::size_t i = 0; i < count; i += block.size()) {
     const std::size_t size = std::min(count - i, block.size());
     kernels.widen(block.data(), own + i, size);

@@ -31,14 +31,14 @@ namespace trainer {
 enum class WireType : std::uint32_t { fp32 = 0, bf16 = 1, fp16 = 2 };
 
 const char* wire_type_name(WireType type);
-/// None for another word than wire_type_name()'s.
+/// None for a word other than wire_type_name()'s.
 std::optional<WireType> parse_wire_type(std::string_view name);
-/// As the values of a range.
+/// The type as a range's values.
 DType dtype_of(WireType type);
 /// Bytes of one value on its way.
 std::size_t wire_size(WireType type);
 
-/// How a buffer of some length is all-reduced, in the words of tcp/ring.h and the like.
+/// How a buffer of some length is all-reduced, in the terms of tcp/ring.h and the others.
 struct Route {
   std::string how;
   double sent = 0; ///< Bytes that this rank gives to a network; below 0: not known.
@@ -59,13 +59,14 @@ struct WireKernels {
 void sum_to_all(WireType type, std::span<float* const> out, std::span<const float* const> in,
                 std::size_t count);
 
-/// Of 16-bit values themselves: to[i] = R(arrived[i] + own[i]); `to` may be `arrived` or `own`.
+/// For values that are 16-bit from the start: to[i] = R(arrived[i] + own[i]); `to` may be `arrived`
+/// or `own`.
 void add_halves(WireType type, std::uint16_t* to, const std::uint16_t* arrived,
                 const std::uint16_t* own, std::size_t count);
 
-/// Of a 16-bit type.
+/// For a 16-bit type.
 const WireKernels& wire_kernels(WireType type);
-/// What the others are tested against.
+/// The reference for tests of the others.
 const WireKernels& portable_wire_kernels(WireType type);
 
 } // namespace trainer

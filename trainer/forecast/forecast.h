@@ -47,12 +47,12 @@ struct Network {
   int ranks = 1;
   int ranks_per_host = 1;
   Link inside{};  ///< Between ranks of a host.
-  Link between{}; ///< Of each host.
+  Link between{}; ///< For each host.
 
   int hosts() const { return (ranks + ranks_per_host - 1) / ranks_per_host; }
 };
 
-/// What carries a step's gradients.
+/// How a step's gradients are carried.
 enum class Carrying { ring, direct, shared_memory, hierarchical, parameter_server };
 
 /// Seconds that it takes. Of `servers`, with which only parameter_server has to do.
@@ -72,7 +72,7 @@ struct ForecastRow {
   double communication_seconds = 0;
   double step_seconds = 0;
   double samples_per_second = 0;
-  double efficiency = 0; ///< Of w times one worker alone, 0 to 1.
+  double efficiency = 0; ///< Relative to w times one worker alone, 0 to 1.
 };
 
 struct Forecast {
@@ -90,7 +90,7 @@ double communication_share(const ForecastInput& input);
 int best_servers(const ForecastInput& input);
 Forecast make_forecast(const ForecastInput& input);
 
-/// A table for people, a line a row, the best one marked.
+/// A table for people, one line per row, with the best one marked.
 std::string forecast_text(const Forecast& forecast);
 
 } // namespace trainer

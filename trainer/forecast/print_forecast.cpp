@@ -24,8 +24,9 @@ constexpr std::int64_t k_steps_a_run = 50;
 constexpr std::size_t k_short_floats = 16;
 constexpr int k_short_rounds = 50;
 constexpr std::size_t k_long_floats = std::size_t{4} << 20;
-constexpr double k_memory_latency = 1e-6;    ///< Of waking up a rank that looks for data.
-constexpr double k_backward_share = 2.0 / 3; ///< Of a step's arithmetic; what gradients overlap.
+constexpr double k_memory_latency = 1e-6; ///< To wake up a rank that polls for data.
+/// Part of a step's arithmetic that gradients overlap.
+constexpr double k_backward_share = 2.0 / 3;
 
 /// Two ranks in threads of this process, over TCP.
 Link measure_loopback(CommOptions comm) {

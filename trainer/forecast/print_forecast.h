@@ -14,7 +14,7 @@ double measure_step_seconds(const ModelOptions& model, std::size_t batch_size, D
 /// same on every rank.
 Link measure_link(Communicator& communicator);
 
-/// What to forecast for. Links of 0 are measured.
+/// The input of a forecast. Links of 0 are measured.
 struct ForecastOptions {
   int workers = 1;
   int workers_per_host = 1;
@@ -22,8 +22,8 @@ struct ForecastOptions {
   double latency = 0;   ///< Seconds.
 };
 
-/// As one process, measures a link over TCP within this host; as a rank of several, theirs. Rank 0
-/// prints.
+/// As one process, measures a link over TCP within this host; as a rank of several, their links.
+/// Rank 0 prints.
 void print_forecast(const ForecastOptions& forecast, const RankOptions& ranks,
                     const RunOptions& options);
 

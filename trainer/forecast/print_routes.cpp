@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t k_least_size = 1024;
 constexpr std::size_t k_largest_size = std::size_t{64} << 20;
 
-/// `given`: bytes as they travel, of which MPI knows what it makes.
+/// `given`: bytes handed to the transport, if only MPI knows how they travel.
 std::string sent_text(double sent, double given) {
   return sent < 0    ? "hands MPI " + with_commas(given) + " bytes"
          : sent == 0 ? "sends nothing"

@@ -63,7 +63,7 @@ std::string step_text(const LogLine& line, double epochs) {
   std::string text = fmt::format(
       "step {:>5}  epoch {:.2f}/{:g}  loss {:.4f}  accuracy {:.1f}%  {:>7} samples/s", line.step,
       line.epoch, epochs, line.loss, 100 * line.accuracy, with_commas(line.samples_per_second));
-  // What costs the most time, if anything does.
+  // Names what costs the most time, if anything does.
   constexpr double k_much_input = 0.1;
   constexpr double k_much_waiting = 0.2;
   if (line.input_bound >= k_much_input && line.input_bound >= line.waiting) {

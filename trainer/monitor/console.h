@@ -1,5 +1,5 @@
-// What a person sees. Only rank 0 prints; lines go to stdout, the progress bar to stderr, and the
-// bar only where stderr is a terminal.
+// Output for people. Only rank 0 prints; lines go to stdout, the progress bar to stderr, and the
+// bar only if stderr is a terminal.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace trainer {
 
-/// One line of progress, 89 columns at most where numbers are of usual size, so that a job's logs
-/// with their prefixes stay below 100. Time that is lost (to input, to waiting for other ranks) is
-/// named where it is much; all of it is in --csv and TensorBoard.
+/// One line of progress, at most 89 columns for usual numbers, so that a job's logs with their
+/// prefixes stay below 100. Lost time (waiting for input or other ranks) is named if it is much;
+/// all of it is in --csv and TensorBoard.
 std::string step_text(const LogLine& line, double epochs);
 
 class Console {

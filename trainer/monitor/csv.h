@@ -22,9 +22,9 @@ class CsvLog {
   /// Takes out the lines of later steps, which are done again.
   void forget_after(std::int64_t step) const;
 
-  /// Until it goes, no other process has the file locked: between the look at its last line and
-  /// the next one. A process that was stopped while it has the lock is
-  /// waited for only briefly.
+  /// During its lifetime no other process has the file locked, so that the last line cannot change
+  /// before the next one is written. A process that was stopped while holding the lock is waited
+  /// for only briefly.
   class Lock {
    public:
     explicit Lock(const CsvLog& log);
@@ -36,7 +36,7 @@ class CsvLog {
     int file_;
   };
 
-  /// Of the last line, which another process may have written; -1: no line.
+  /// Step of the last line, which another process may have written; -1: no line.
   std::int64_t last_step() const;
 
  private:

@@ -1,5 +1,5 @@
-// Where a run's figures go: console, TensorBoard and CSV, of rank 0 alone. The other ranks' console
-// is quiet and the rest is not there.
+// The destinations of a run's figures: console, TensorBoard and CSV, on rank 0 only. The other
+// ranks have a quiet console and nothing else.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace trainer {
 
 struct OutputOptions {
   bool progress_bar = true;
-  std::string logdir; ///< Of TensorBoard; empty: none.
+  std::string logdir; ///< Folder of TensorBoard; empty: none.
   std::string csv;    ///< Empty: none.
   double epochs = 1;  ///< Of the whole run.
 };
@@ -31,10 +31,10 @@ class Outputs {
   void choices(const std::vector<std::pair<std::string, std::string>>& choices);
   void say(const std::string& text) { console_.say(text); }
   void progress(std::int64_t step, std::int64_t steps) { console_.progress(step, steps); }
-  /// A run goes on behind `step`: what there is of later ones is of steps that are done again.
+  /// A run continues after `step`: existing data of later steps is from steps that are done again.
   void resume_after(std::int64_t step);
   void line(const LogLine& line);
-  /// The same, unless the step has a line: in the CSV file, where there is one.
+  /// The same, unless the CSV file, if there is one, has a line for the step.
   void line_once(const LogLine& line);
   /// `name`: of the slowest rank.
   void straggler(const std::string& name, const LogLine& line, bool split_by_speed);

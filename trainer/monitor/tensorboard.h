@@ -25,7 +25,7 @@ class TensorBoard {
   /// Scalars of one step, by tag: "train/loss". Throws Error where the disk is full.
   void scalars(std::int64_t step, const std::vector<std::pair<std::string, double>>& values);
 
-  /// What is there of later steps, in any file of the folder, is not to be shown.
+  /// Hides data of later steps in any file of the folder.
   void forget_after(std::int64_t step);
 
   const std::string& path() const { return path_; }

@@ -37,7 +37,7 @@ class Timeline {
                           double offset, double origin);
 };
 
-/// Where there is one.
+/// Does nothing without a timeline.
 inline void note(Timeline* timeline, Timeline::What what, double begin, double end) {
   if (timeline != nullptr) {
     timeline->add(what, begin, end);

@@ -46,7 +46,7 @@ struct WorkerGroup::State {
       Shared& one = at(under_way);
       Collective collective = one.parts.front();
       collective.root /= replicas;
-      collective.pieces = replicas; // So a worker's chunk is those of its replicas.
+      collective.pieces = replicas; // So a worker's chunk consists of those of its replicas.
       one.ticket = between.start(std::move(collective));
       changed.notify_all();
     }
@@ -139,7 +139,7 @@ class WorkerGroup::Member final : public Communicator {
                                state_.between.rank() * state_.replicas + static_cast<int>(replica));
   }
 
-  /// What this worker's replicas bring, in replica 0's memory.
+  /// Adds up what this worker's replicas bring, in replica 0's memory.
   void bring_together(const State::Shared& one) const {
     const Collective& first = one.parts.front();
     for (const Collective& part : one.parts) {
@@ -184,7 +184,7 @@ class WorkerGroup::Member final : public Communicator {
     sum_values(first.range.dtype(), first.wire, {&to, 1}, in, first.range.count());
   }
 
-  /// What came of it, from replica 0's memory to the others'.
+  /// Copies the result from replica 0's memory to the others'.
   void hand_out(const State::Shared& one) const {
     const Collective& first = one.parts.front();
     for (std::size_t replica = 1; replica < one.parts.size(); ++replica) {
@@ -221,7 +221,7 @@ class WorkerGroup::Member final : public Communicator {
     }
   }
 
-  /// The other replicas go on meanwhile.
+  /// The other replicas continue meanwhile.
   void wait_between(Ticket ticket, std::unique_lock<std::mutex>& lock) {
     state_.is_waiting = true;
     lock.unlock();
@@ -248,7 +248,7 @@ class WorkerGroup::Member final : public Communicator {
   State& state_;
   int replica_;
   std::list<PrivateMemory> memory_;
-  Ticket next_ = 0;   ///< How many collectives have been started here,
+  Ticket next_ = 0;   ///< Number of collectives started here,
   Ticket waited_ = 0; ///< and waited for. A ticket is how many to wait for.
   double seconds_waiting_ = 0;
 };

@@ -26,7 +26,7 @@ constexpr const char* k_plugin = "dtrain-mpi.so";
 constexpr std::size_t k_text = 256;
 constexpr std::size_t k_token_bytes = 32;
 
-/// Of PMI, by which a process of MPI finds the others: mpirun's, or srun's with --mpi.
+/// Variables of PMI, by which a process of MPI finds the others: set by mpirun, or srun with --mpi.
 bool was_started_for_mpi() {
   return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
 }

@@ -70,11 +70,11 @@ std::unique_ptr<Transport> make_mpi(std::unique_ptr<Mpi> mpi, Health& health);
 /// where MPI numbers the ranks otherwise than `cluster`.
 std::unique_ptr<Communicator> connect_mpi(const Cluster& cluster, const CommOptions& options);
 
-/// Where mpirun started the job and no master address is set: rank 0 takes a free port and a random
-/// token and broadcasts them through MPI into `cluster`. The port is held until the
-/// result is destroyed. Collective.
+/// If mpirun started the job and no master address is set: rank 0 takes a free port and a random
+/// token and broadcasts them through MPI into `cluster`. The port is held until the result is
+/// destroyed. Collective.
 Fd agree_where_to_meet(Mpi& mpi, Cluster& cluster);
-/// The same, with MPI for that time only. Throws ClusterError as Mpi::load().
+/// The same, initializing MPI only for this. Throws ClusterError as Mpi::load().
 Fd agree_where_to_meet(Cluster& cluster);
 
 } // namespace trainer

@@ -12,7 +12,7 @@
 
 namespace {
 
-MPI_Comm second = MPI_COMM_NULL; // For what is started in an order of its own.
+MPI_Comm second = MPI_COMM_NULL; // For operations started in an order of their own.
 int ranks = 1;
 
 int initialize(int* rank, int* world_size) {

@@ -86,22 +86,22 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  /// Of a range, what goes at once. This rank adds up its own part of it, of which every other
-  /// rank's lies in the room.
+  /// The part of a range that is exchanged at once. This rank adds up its own part of it; the other
+  /// ranks' copies of that part lie in the room.
   struct Window {
     Chunks::Part all;
     Chunks::Part own;
-    std::size_t room = 0; ///< Where rank 0's begins, in bytes.
+    std::size_t room = 0; ///< Offset of rank 0's copy, in bytes.
   };
 
   struct Operation {
     Collective collective;
     std::string what;
-    std::vector<void*> requests;      ///< Not yet done.
-    Range values;                     ///< What MPI carries: the range, or
-    std::vector<std::byte> halves;    ///< what it is rounded to on its way.
-    std::vector<Window> windows = {}; ///< Of a sum that is not added up yet,
-    std::vector<std::byte> room = {}; ///< and what comes of the other ranks.
+    std::vector<void*> requests;      ///< Not finished yet.
+    Range values;                     ///< The values that MPI carries: the range, or
+    std::vector<std::byte> halves;    ///< the range rounded to 16 bits.
+    std::vector<Window> windows = {}; ///< Windows of a sum not added up yet,
+    std::vector<std::byte> room = {}; ///< and what arrives from the other ranks.
   };
 
   int ranks() const { return mpi_->world_size(); }
@@ -127,7 +127,7 @@ class MpiTransport final : public Transport {
     return memory;
   }
 
-  /// Where it travels as 16 bits, so much of it is rounded to them.
+  /// Rounds that much of it to 16 bits, if it travels as such.
   void narrow(Operation& operation, const std::vector<Chunks::Part>& parts) {
     const WireType wire = operation.collective.wire;
     if (wire == WireType::fp32) {
@@ -144,7 +144,7 @@ class MpiTransport final : public Transport {
     }
   }
 
-  /// Of `part`, what lies within the window; its place from the window's beginning on, in bytes.
+  /// The part of `part` within the window; its offset in the window, in bytes.
   struct Cut {
     int place;
     int bytes;
@@ -160,7 +160,7 @@ class MpiTransport final : public Transport {
   std::vector<Window> windows_of(const Operation& operation) const {
     const Range& values = operation.values;
     const std::size_t size = size_of(values.dtype());
-    // Of a longer range each goes to few ranks, or what comes of all could not be counted.
+    // Windows of a longer range serve fewer ranks, so that MPI's counts do not overflow.
     const std::size_t most =
         values.size_bytes() <= k_most_at_once
             ? k_most_at_once / size
@@ -197,7 +197,7 @@ class MpiTransport final : public Transport {
       for (int rank = 0; rank < ranks(); ++rank) {
         const auto at = static_cast<std::size_t>(rank);
         const Cut theirs = cut(window, {chunks.begin(rank), chunks.size(rank)}, size);
-        const bool is_self = rank == mpi_->rank(); // Its own stay where they are.
+        const bool is_self = rank == mpi_->rank(); // Its own part stays in place.
         counts[at] = is_self ? 0 : theirs.bytes;
         places[at] = theirs.place;
         own_counts[at] = is_self ? 0 : own;
@@ -230,7 +230,7 @@ class MpiTransport final : public Transport {
     }
   }
 
-  /// This rank's own chunk, once what the others have of it has come.
+  /// Adds up this rank's own chunk, once the other ranks' copies have arrived.
   void add_up(Operation& operation) {
     const Range& values = operation.values;
     const std::size_t size = size_of(values.dtype());
@@ -253,10 +253,10 @@ class MpiTransport final : public Transport {
     spare_.push_back(std::move(operation.room));
   }
 
-  /// What was float32 and has come as 16 bits: added up in float32, and rounded once.
+  /// Adds up float32 values that arrived as 16 bits: sums in float32, and rounds once.
   static void sum_rounded(const WireKernels& kernels, std::byte* to,
                           const std::vector<const std::byte*>& in, std::size_t count) {
-    std::array<float, 2048> sum; // With the next one, of the L1 cache.
+    std::array<float, 2048> sum; // With the next one, fits the L1 cache.
     std::array<float, 2048> next;
     for (std::size_t i = 0; i < count; i += sum.size()) {
       const std::size_t size = std::min(count - i, sum.size());
@@ -300,8 +300,8 @@ class MpiTransport final : public Transport {
     return true;
   }
 
-  /// Adds up what has come, in the order of start(), which so is that of all second halves; retires
-  /// what is done, from the oldest on. True if something was.
+  /// Adds up what has arrived, in the order of start(), which is thus also the order of all second
+  /// halves; retires finished operations, oldest first. Returns whether there were any.
   bool move_on() {
     bool moved = false;
     for (Operation& operation : under_way_) {
@@ -330,7 +330,7 @@ class MpiTransport final : public Transport {
   Health& health_;
   std::list<PrivateMemory> memory_;
   std::deque<Operation> under_way_;           ///< In the order of start().
-  std::vector<std::vector<std::byte>> spare_; ///< Of operations that are done.
+  std::vector<std::vector<std::byte>> spare_; ///< From finished operations.
   std::uint64_t started_ = 0;
 };
 

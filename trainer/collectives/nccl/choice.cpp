@@ -13,9 +13,9 @@ namespace trainer {
 namespace {
 
 constexpr int k_least_version = 22809; ///< In 2.28.3 to 2.28.8 ncclCommAbort may hang.
-constexpr int k_shares_gpus = 23003;   ///< The first NCCL of which two ranks may be on one GPU.
+constexpr int k_shares_gpus = 23003;   ///< The first NCCL that allows two ranks on one GPU.
 
-/// What a worker reports to the others.
+/// What a worker tells the others.
 struct Offer {
   std::int32_t gpus = 0;
   std::int32_t nccl = 0; ///< Its version; 0: it has none.

@@ -10,7 +10,7 @@
 namespace trainer {
 
 struct NcclChoice {
-  const DtrainNccl* nccl = nullptr; ///< Null: something else does.
+  const DtrainNccl* nccl = nullptr; ///< Null: NCCL is not used.
   std::string why;                  ///< "; not NCCL: no rank computes on a GPU"
 };
 

@@ -15,12 +15,13 @@
 namespace trainer {
 namespace {
 
-constexpr std::chrono::milliseconds k_turn{50};      ///< Of the watching thread,
+constexpr std::chrono::milliseconds k_turn{50};      ///< Interval of the watching thread.
 constexpr std::chrono::milliseconds k_short_turn{1}; ///< and while NCCL connects.
-constexpr double k_nccl_verdict_seconds = 2; ///< In which the heartbeat may name whom NCCL lost.
+/// Time for the heartbeat to name the rank that NCCL lost.
+constexpr double k_nccl_verdict_seconds = 2;
 constexpr std::size_t k_nccl_text = 512;
 
-/// What NCCL reads from the environment that decides which way data go, where it is set.
+/// Environment variables of NCCL that decide which path data take, if they are set.
 std::string settings_text() {
   std::string text;
   for (const char* name :
@@ -50,7 +51,7 @@ struct NcclGroup::Member {
   std::list<Memory> memory;
   std::uint64_t started = 0; ///< Collectives.
 
-  /// Of 16-bit values, for one collective at a time: they are on one stream.
+  /// 16-bit values, for one collective at a time: they share a stream.
   Buffer halves{nullptr, 0, DType::u8, {}, {}};
   void* room_for(std::size_t values) {
     if (halves.size() < values * wire_size(WireType::bf16)) {
@@ -64,8 +65,8 @@ struct NcclGroup::Member {
 struct NcclGroup::Launch {
   std::vector<Collective> parts; ///< A replica's each, once it has started.
   std::size_t started = 0;
-  std::vector<std::unique_ptr<Event>> done; ///< Of each replica, once it is on the streams.
-  std::uint64_t elsewhere = 0;              ///< Its number among the heartbeat's.
+  std::vector<std::unique_ptr<Event>> done; ///< For each replica, once it is on the streams.
+  std::uint64_t elsewhere = 0;              ///< Its number in the heartbeat's log.
 };
 
 NcclGroup::NcclGroup(const DtrainNccl& nccl, const std::vector<CudaDevice*>& gpus,
@@ -123,7 +124,7 @@ NcclGroup::~NcclGroup() {
   lock.unlock();
   try {
     for (const auto& member : members_) {
-      member->stream->record()->wait(); // The thread still watches, and ends what is broken off.
+      member->stream->record()->wait(); // The thread still watches, and aborts what breaks.
     }
     lock.lock();
     retire();
@@ -182,7 +183,7 @@ void NcclGroup::fail(const std::string& why) noexcept {
   fail_with(why, lock);
 }
 
-/// Ends what is under way.
+/// Aborts what is under way.
 void NcclGroup::fail_with(const std::string& why, Lock& /*lock*/) {
   if (failure_.empty()) {
     failure_ = why;
@@ -219,7 +220,7 @@ void NcclGroup::watch() {
   }
 }
 
-/// Those that are done on all GPUs, from the oldest on.
+/// Retires those that are done on all GPUs, oldest first.
 void NcclGroup::retire() {
   const auto is_done = [](const Launch& one) {
     return !one.done.empty() && std::all_of(one.done.begin(), one.done.end(),
@@ -264,7 +265,7 @@ std::uint64_t NcclGroup::start(std::size_t replica, const Collective& collective
   return number;
 }
 
-/// All replicas have come to it.
+/// All replicas have reached it.
 void NcclGroup::launch(Launch& one, Lock& lock) {
   for (const Collective& part : one.parts) {
     if (part.range.count() != one.parts.front().range.count() ||
@@ -276,7 +277,7 @@ void NcclGroup::launch(Launch& one, Lock& lock) {
       check_failure();
     }
   }
-  if (members_.size() == 1) { // Else the replicas' threads take turns at `between_`.
+  if (members_.size() == 1) { // Otherwise the replicas' threads take turns at `between_`.
     one.elsewhere = between_.begin_elsewhere(one.parts.front());
   }
   std::vector<NcclCall> calls;

@@ -38,12 +38,12 @@ namespace trainer {
 
 class NcclGroup {
  public:
-  /// Of one GPU a replica. `between` connects the workers, of which all have as many, and outlives
-  /// the group, as the GPUs do. Collective. Throws PeerError, at the latest after `timeout`
-  /// seconds.
+  /// For one GPU per replica. `between` connects the workers, which all have the same number of
+  /// GPUs; `between` and the GPUs outlive the group. Collective. Throws PeerError, at the latest
+  /// after `timeout` seconds.
   NcclGroup(const DtrainNccl& nccl, const std::vector<CudaDevice*>& gpus, Communicator& between,
             double timeout);
-  /// Ends what is under way where an exception passes, else waits for it.
+  /// Aborts what is under way if an exception passes; otherwise waits for it.
   ~NcclGroup();
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
@@ -90,7 +90,8 @@ class NcclGroup {
   std::thread watch_;
 };
 
-/// Of one replica, for use by one thread: NCCL on the GPU's memory, `inner` in all else.
+/// Communicator of one replica, for use by one thread: NCCL on the GPU's memory, `inner` for
+/// everything else.
 class NcclCommunicator final : public ForwardingCommunicator {
  public:
   NcclCommunicator(Communicator& inner, NcclGroup& group, int replica)
@@ -114,7 +115,7 @@ class NcclCommunicator final : public ForwardingCommunicator {
   struct Call {
     Ticket ticket;
     bool is_on_device;
-    std::uint64_t number; ///< Of the group's, or the ticket of `inner`.
+    std::uint64_t number; ///< Number in the group, or the ticket of `inner`.
   };
   bool is_on_device(const Range& range) const;
 

@@ -22,7 +22,7 @@ static_assert(k_slots >= 3);
 inline constexpr std::size_t k_slot_bytes = 512UL * 1024;
 inline constexpr std::size_t k_cache_line = 64;
 
-/// What a rank says of a collective that it has started. Must be the same on all ranks.
+/// A rank's description of a collective that it has started. Must be the same on all ranks.
 struct Posted {
   static constexpr std::int32_t k_ordinary = -1;
 
@@ -49,7 +49,7 @@ struct alignas(k_cache_line) Entry {
   std::atomic<std::uint64_t> completed; ///< Generations completed.
 };
 
-/// How far a rank is with the pieces of ordinary buffers, counted over all collectives.
+/// A rank's progress in the pieces of ordinary buffers, counted over all collectives.
 struct alignas(k_cache_line) Stages {
   std::atomic<std::uint64_t> copied_in;  ///< A
   std::atomic<std::uint64_t> reduced;    ///< B
@@ -71,7 +71,7 @@ class SharedArena {
     return slots_ + (static_cast<std::size_t>(position) * k_slots + piece % k_slots) * k_slot_bytes;
   }
 
-  /// To be called after a store that others may wait for.
+  /// Call after a store for which others may wait.
   void signal() const;
 
   /// Returns when `ready()`, which may only become true by stores that signal() follows.

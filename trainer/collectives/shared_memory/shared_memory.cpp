@@ -14,7 +14,7 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_block_bytes = 64UL * 1024; ///< What is claimed at a time.
+constexpr std::size_t k_block_bytes = 64UL * 1024; ///< Bytes claimed at a time.
 
 class SharedMemory final : public Transport {
  public:
@@ -197,7 +197,7 @@ class SharedMemory final : public Transport {
         return;
       }
       while (const auto block = claim(number, blocks)) {
-        // With a block in hand the entry cannot go on to its next use.
+        // While a block is in hand the entry cannot advance to its next use.
         if (!compared) {
           compare(number);
           compared = true;

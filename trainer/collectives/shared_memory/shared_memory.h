@@ -28,7 +28,7 @@
 
 namespace trainer {
 
-/// Of a group with at least two members.
+/// For a group with at least two members.
 std::unique_ptr<Transport> make_shared_memory(HostGroup group, int rank, Health& health);
 
 } // namespace trainer

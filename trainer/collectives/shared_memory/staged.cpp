@@ -13,7 +13,8 @@ namespace {
 constexpr std::size_t k_short_bytes = 64UL * 1024; ///< Ordinary buffers that are copied whole.
 constexpr int k_most_ranks_whole = 4;              ///< Up to here longer ones are, too:
 constexpr std::size_t k_whole_bytes = 1024UL * 1024;
-constexpr std::size_t k_piece_bytes = k_slot_bytes;   ///< Of longer ones, what a slot takes.
+/// Longer ones are cut into the size of a slot.
+constexpr std::size_t k_piece_bytes = k_slot_bytes;
 constexpr std::size_t k_reduced_bytes = 128UL * 1024; ///< Less in an all-reduce: reduce_pieces().
 static_assert(k_reduced_bytes <= k_slot_bytes);
 
@@ -128,8 +129,8 @@ class Staged::Pieces {
     }
   }
 
-  /// Sums values [first, first + count) of this rank's buffer, and what lies staged of the others',
-  /// in the ring's order, into its own, and the same to `also`.
+  /// Sums values [first, first + count) of this rank's buffer, and the staged ones of the others,
+  /// in the ring's order, into its own buffer, and also into `also`.
   template <typename Staged>
   void sum_staged(const Collective& collective, std::size_t first, std::size_t count,
                   const Staged& staged, std::byte* also = nullptr) {
@@ -163,7 +164,7 @@ class Staged::Pieces {
     const std::uint64_t base = pieces_;
     pieces_ += count;
     const std::size_t piece_values = k_reduced_bytes / size;
-    /// Of piece i, the share that a rank reduces: where it begins in the buffer, and its length.
+    /// The share of piece i that a rank reduces: its offset in the buffer, and its length.
     const auto share = [&](std::size_t i, int position) {
       const std::size_t first = i * piece_values;
       const Chunks shares(std::min(piece_values, range.count() - first), n_);
@@ -219,7 +220,7 @@ class Staged::Pieces {
         range.count() == 0 ? 0 : (std::min(chunks.length(), range.count()) + segment - 1) / segment;
     const std::uint64_t base = pieces_;
     pieces_ += count;
-    /// Of a chunk, what piece i holds.
+    /// The values of piece i of a chunk.
     const auto part = [&](std::size_t i, int chunk) {
       const std::size_t first = std::min(chunks.size(chunk), i * segment);
       return Chunks::Part{chunks.begin(chunk) + first,
@@ -275,7 +276,7 @@ class Staged::Pieces {
     const std::uint64_t base = pieces_;
     pieces_ += count;
     const bool takes = collective.kind == Collective::Kind::all_gather || self_ == collective.root;
-    /// Of position's piece i, where it lies in the buffer; nothing where it has fewer.
+    /// The place in the buffer of a position's piece i; empty if it has fewer pieces.
     const auto place = [&](int position, std::size_t i) {
       const auto& own = pieces[static_cast<std::size_t>(position)];
       return i < own.size() ? range.part(own[i].first, own[i].count) : range.part(0, 0);
@@ -310,7 +311,7 @@ class Staged::Pieces {
     }
   }
 
-  /// To scatter, a rank takes only its own chunks.
+  /// In a scatter, a rank takes only its own chunks.
   void broadcast_pieces(const Collective& collective) {
     const std::span<std::byte> bytes = collective.range.bytes();
     const int root = collective.root;

@@ -11,14 +11,14 @@ namespace trainer {
 
 class Staged {
  public:
-  /// Of position `self` of so many. The others outlive it.
+  /// For position `self` of so many ranks. The arguments outlive it.
   Staged(const SharedArena& arena, Health& health, int ranks, int self);
   ~Staged();
   Staged(const Staged&) = delete;
   Staged& operator=(const Staged&) = delete;
 
-  /// Of a collective that moves data. It calls `meet` once, by which all ranks agree on what they
-  /// carry out, before it touches what is theirs.
+  /// Carries out a collective that moves data. It calls `meet` once, in which all ranks agree on
+  /// what they carry out, before it touches the others' data.
   void carry_out(const Collective& collective, const std::function<void()>& meet);
 
  private:

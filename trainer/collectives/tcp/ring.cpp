@@ -16,8 +16,9 @@ namespace trainer {
 namespace {
 
 constexpr std::size_t k_slice = 256UL * 1024;
-constexpr std::size_t k_slices_at_once = 4; ///< Their steps take turns, so that none waits for one.
-constexpr std::size_t k_long = 4UL << 20;   ///< Bytes that are worth a thread a stream.
+/// Their steps take turns, so that none waits for another.
+constexpr std::size_t k_slices_at_once = 4;
+constexpr std::size_t k_long = 4UL << 20;           ///< Bytes that are worth a thread a stream.
 constexpr std::size_t k_short_of_two = 64UL * 1024; ///< Bytes that two ranks swap whole.
 constexpr std::size_t k_short = 8UL * 1024;         ///< The same for more ranks.
 
@@ -97,7 +98,7 @@ class Ring final : public Carrier {
     const Parts parts = parts_of(chunks);
     if (collective.wire == WireType::fp32) {
       go_halves(halves, parts, collective.range);
-    } else { // All of float32.
+    } else { // Float32 values only.
       go_halves(halves, parts, collective.range, wire_kernels(collective.wire));
     }
   }
@@ -109,7 +110,7 @@ class Ring final : public Carrier {
     int last;
   };
 
-  /// What each position owns: one chunk, or, where chunks are of more ranks than go round here,
+  /// What each position owns: one chunk, or, where chunks belong to more ranks than this ring has,
   /// several parts.
   using Parts = std::vector<std::vector<Chunks::Part>>;
   Parts parts_of(const Chunks& chunks) const {
@@ -134,7 +135,7 @@ class Ring final : public Carrier {
     });
   }
 
-  /// The same with 16-bit values on their way, which have a place of their own.
+  /// The same with 16-bit values on the wire, which have a buffer of their own.
   void go_halves(const Halves& halves, const Parts& parts, const Range& range,
                  const WireKernels& kernels) {
     auto* floats = reinterpret_cast<float*>(range.data());
@@ -142,7 +143,7 @@ class Ring final : public Carrier {
     const auto place = [&](const Chunks::Part& part) {
       return std::as_writable_bytes(std::span(halves_).subspan(part.first, part.count));
     };
-    // What this rank sends first.
+    // The part that this rank sends first.
     for (const Chunks::Part& part : of(parts, position_ - 1 - halves.first)) {
       kernels.narrow(halves_.data() + part.first, floats + part.first, part.count);
     }
@@ -158,7 +159,8 @@ class Ring final : public Carrier {
     }
   }
 
-  /// Each stream its own steps, all at once: the first by this thread, the others each by one.
+  /// Runs the steps of all streams at once: the first in this thread, the others each in one of
+  /// their own.
   template <typename StepsOf>
   void run_streams(std::size_t bytes, const StepsOf& steps_of) {
     const std::size_t streams = streams_for(bytes);
@@ -185,7 +187,8 @@ class Ring final : public Carrier {
     }
   }
 
-  /// Of one stream's slices. Round after round: in each, one part of every position goes round.
+  /// The steps of one stream's slices, in rounds: in each round one part of every position goes
+  /// round.
   template <typename Place, typename Complete>
   std::vector<Step> steps_of(const Halves& halves, const Parts& parts, const Place& place,
                              std::size_t stream, std::size_t streams, const Complete& complete) {
@@ -282,10 +285,10 @@ class Ring final : public Carrier {
 
   int position_;
   int n_;
-  std::vector<std::unique_ptr<StepRunner>> runners_; ///< One a stream.
+  std::vector<std::unique_ptr<StepRunner>> runners_; ///< One per stream.
   std::list<PrivateMemory> memory_;
   std::uint64_t done_ = 0;
-  CollectiveHeader header_; ///< Of the collective that is being carried out.
+  CollectiveHeader header_; ///< Of the current collective.
   std::vector<std::byte> gathered_;
   std::vector<std::uint16_t> halves_; ///< A buffer's values on their way, at the floats' indices.
   std::uint32_t token_ = 0;

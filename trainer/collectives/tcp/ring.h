@@ -34,14 +34,14 @@ namespace trainer {
 /// Connections to the neighbours in the ring of `members` (job ranks, in order).
 struct RingLinks {
   std::vector<int> members;
-  int position = 0; ///< Of this rank in members.
+  int position = 0; ///< Position of this rank in members.
   Fd next;
   Fd previous;
 };
 
-/// One a stream. Of `streams`, at least 1, the fewest that any rank asks for are made; 0 leaves it
-/// open: several between hosts, one within. Collective over all ranks of the star, also those that
-/// are not members, which get links without connections. Throws PeerError.
+/// One link per stream. The number of streams is the least that any rank asks for, at least 1; 0
+/// leaves it open: several between hosts, one within. Collective over all ranks of the star, also
+/// those that are not members, which get links without connections. Throws PeerError.
 std::vector<RingLinks> link_ring(Star& star, const std::vector<int>& members,
                                  const std::string& token, double peer_timeout, int streams);
 

@@ -9,18 +9,18 @@
 namespace trainer {
 namespace {
 
-/// Within a host, what was sent and not yet received waits in a cache, if it is little.
+/// Within a host, sent data that is not yet received stays in a cache if it is little.
 constexpr int k_unread_within_host = 256 * 1024;
 constexpr int k_streams_between_hosts = 4;
 
-/// Where a rank listens for the one before it in the ring.
+/// Where a rank listens for its predecessor in the ring.
 struct RingEndpoint {
   Address address;
-  std::int32_t streams = 0; ///< That it would have; 0: it is no member.
+  std::int32_t streams = 0; ///< Wanted number; 0: it is not a member.
 };
 
-/// Of 0.0.0.0 or [::], which rank 0 listens on where its name is not its own address: that of a Pod
-/// whose node is lost, for as long as the cluster's DNS has both.
+/// 0.0.0.0 or [::], on which rank 0 listens if its name is not its own address: that of a Pod whose
+/// node is lost, as long as the cluster's DNS has both.
 bool is_any(const Address& address) {
   return address.text() == any_address(address.storage.ss_family, address.port()).text();
 }
@@ -109,7 +109,7 @@ std::vector<RingLinks> link_ring(Star& star, const std::vector<int>& members,
   const Address to = reachable(star, endpoints[static_cast<std::size_t>(next.rank)]);
   std::string why;
   try {
-    for (RingLinks& stream : links) { // Each is let in before the next one asks.
+    for (RingLinks& stream : links) { // Each is accepted before the next one asks.
       stream.next = dial_authenticated(
           to, token, introduce_self(LinkPurpose::ring, star.rank(), star.world_size()), deadline);
     }

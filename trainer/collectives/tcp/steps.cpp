@@ -14,9 +14,10 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_segment = 128UL * 1024; ///< Bytes: with what it is added to, within L2.
-/// What is received begins near the beginning of a page in the kernel's memory. Copied to the same
-/// place of another page, or just behind, it takes some cores half as long again.
+/// Bytes: fits L2 together with what it is added to.
+constexpr std::size_t k_segment = 128UL * 1024;
+/// Received data begins near the beginning of a page in the kernel's memory. Copying it to the same
+/// offset of another page, or just after it, takes some cores half as long again.
 constexpr std::size_t k_half_page = 2048;
 constexpr std::size_t k_longest_send = 512UL * 1024;
 constexpr std::uint32_t k_header_magic = 0x54444333;
@@ -166,7 +167,7 @@ bool StepRunner::receive_some(std::span<const Step> steps, Progress& at) {
   return at.received > before;
 }
 
-/// What has arrived is added up in whole values; a part of one waits in the segment.
+/// Adds up complete values that have arrived; a part of one waits in the segment.
 std::size_t StepRunner::receive_into_segment(const Step& step, Progress& at) {
   const std::span<std::byte> rest = step.receive.subspan(at.received);
   const std::span<std::byte> segment = std::as_writable_bytes(segment_);
@@ -193,7 +194,7 @@ std::size_t StepRunner::receive_into_segment(const Step& step, Progress& at) {
   return received;
 }
 
-/// What has arrived, up to the length of `into`; 0: nothing yet.
+/// Receives at most the length of `into`; returns 0 if nothing has arrived.
 std::size_t StepRunner::receive(std::span<std::byte> into) {
   const ssize_t received = recv(links_.previous.get(), into.data(), into.size(), 0);
   if (received > 0) {

@@ -1,5 +1,5 @@
-// What a rank of a ring sends to the next and receives from the one before, step by step, both at
-// once: all that a collective over TCP is made of.
+// What a rank of a ring sends to its successor and receives from its predecessor, step by step,
+// both at once: the parts of every collective over TCP.
 #pragma once
 
 #include <array>
@@ -19,19 +19,19 @@ namespace trainer {
 struct Step {
   static constexpr std::size_t k_at_once = SIZE_MAX;
 
-  /// What becomes of bytes that have arrived:
+  /// What is done with bytes that have arrived:
   enum class Action {
-    store,      ///< They are what is received.
-    add,        ///< As values of the range's type, they are added to what is there.
-    add_wire,   ///< As 16-bit values, `floats` are added to them.
-    widen_wire, ///< As 16-bit values, they are stored, and as floats in `floats`.
+    store,      ///< Stored as they are.
+    add,        ///< Added to what is there, as values of the range's type.
+    add_wire,   ///< 16-bit values, to which `floats` are added.
+    widen_wire, ///< 16-bit values, stored, and also as floats in `floats`.
   };
 
   std::span<const std::byte> send;
   std::span<std::byte> receive;
   Action action = Action::store;
   std::size_t forwards = k_at_once; ///< Sends what that step received, as far as it has come.
-  float* floats = nullptr;          ///< Of the 16-bit values in `receive`.
+  float* floats = nullptr;          ///< The values of `receive` as floats.
 };
 
 /// Each collective begins with this, in both directions.
@@ -71,11 +71,11 @@ class StepRunner {
   std::size_t receive(std::span<std::byte> into);
   void compare(const CollectiveHeader& theirs);
   void await(bool may_send, bool may_receive);
-  int rank_at(int distance) const; ///< So many places after this rank.
+  int rank_at(int distance) const; ///< The rank so many places after this one.
 
   RingLinks links_;
   Health& health_;
-  CollectiveHeader header_; ///< Of the collective that is being carried out.
+  CollectiveHeader header_; ///< Of the current collective.
   PrivateMemory segment_memory_;
   std::span<float> segment_;
 };
