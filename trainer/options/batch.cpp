@@ -8,6 +8,7 @@
 
 #include "submit/errors.h"
 #include "trainer/errors.h"
+#include "trainer/options/parts.h"
 
 namespace trainer {
 namespace {
@@ -96,6 +97,13 @@ std::string settle_batch(TrainerOptions& options, int ranks, bool is_elastic) {
   } else {
     rows = rows > 0 ? rows : k_rows;
     passes = std::max<std::int64_t>(passes, 1);
+  }
+  if (given_rows.empty() && rows > k_most_rows) {
+    throw UsageError(fmt::format("{}: makes passes of {} samples, where {} are the most; give {}",
+                                 given_global, rows, k_most_rows,
+                                 options.config.empty()
+                                     ? "--batch-size, or more --accumulation-steps"
+                                     : "train_micro_batch_size_per_gpu"));
   }
   if (!is_asked) {
     return "";

@@ -71,4 +71,7 @@ TEST_CASE("sizes of a batch that contradict each other are an error") {
   CHECK(refused(batch(63, 8, 0)) ==
         "--global-batch-size=63: is not a multiple of --batch-size=8 × 4 ranks");
   CHECK(refused(batch(6, 0, 0)) == "--global-batch-size=6: is not a multiple of 4 ranks");
+  CHECK(refused(batch(1 << 30, 0, 0)) ==
+        "--global-batch-size=1073741824: makes passes of 268435456 samples, where 1048576 are the "
+        "most; give --batch-size, or more --accumulation-steps");
 }
