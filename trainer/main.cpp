@@ -14,7 +14,7 @@
 #include "trainer/errors.h"
 #include "trainer/forecast/memory_plan.h"
 #include "trainer/forecast/print_routes.h"
-#include "trainer/options/deepspeed.h"
+#include "trainer/options/batch.h"
 #include "trainer/options/options.h"
 #include "trainer/options/settings.h"
 #include "trainer/run/benchmark.h"

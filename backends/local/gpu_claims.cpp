@@ -1,7 +1,6 @@
 #include "backends/local/gpu_claims.h"
 
 #include "backends/local/gpus.h"
-#include "backends/supervised/stop.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/machine.h"
 #include "backends/support/os/random.h"
@@ -80,10 +79,13 @@ bool is_held(const Fd& folder, const Holder& holder) {
   return claim && flock(claim.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
-/// A job whose claim is there but locked by nobody lost its supervisor and guard at once.
-void end_last_user(const Fd& folder, const Holder& holder) {
+/// A job whose claim is there but locked by nobody lost its supervisor and guard at once. Where
+/// some of it does not end, the claim stays, and the device is nobody's.
+void end_last_user(const Fd& folder, const std::string& device, const EndLeftovers& end) {
+  const Holder holder = holder_of(folder, device);
   if (!holder.user.uid.empty() && faccessat(folder.get(), holder.claim.c_str(), F_OK, 0) == 0) {
-    end_leftovers(holder.user.uid, holder.user.cgroup);
+    check_ended(end(holder.user.uid, holder.user.cgroup),
+                fmt::format("the job that had GPU {} last", device));
     unlinkat(folder.get(), holder.claim.c_str(), 0);
   }
 }
@@ -105,14 +107,15 @@ Fd lock_registry(const Fd& folder) {
 }
 
 GpuClaim claim_one(const Fd& folder, const std::vector<std::string>& devices,
-                   const std::vector<std::string>& free, const GpuUser& user) {
+                   const std::vector<std::string>& free, const GpuUser& user,
+                   const EndLeftovers& end) {
   if (free.empty()) {
     return {devices, "", Fd()};
   }
   const auto id = random_hex(k_id_bytes);
   GpuClaim claim(devices, registry_path() + "/" + id, open_in(folder, id));
   for (const auto& device : free) {
-    end_last_user(folder, holder_of(folder, device));
+    end_last_user(folder, device, end);
     const Fd file = open_in(folder, file_of(device));
     if (ftruncate(file.get(), 0) != 0 ||
         !write_all(file.get(), fmt::format("{}\n{}\n{}\n", id, user.uid, user.cgroup))) {
@@ -151,7 +154,8 @@ GpuClaim::~GpuClaim() {
 }
 
 std::optional<std::vector<GpuClaim>> claim_gpus(const std::vector<std::vector<std::string>>& ranks,
-                                                std::size_t may_be_shared, const GpuUser& user) {
+                                                std::size_t may_be_shared, const GpuUser& user,
+                                                const EndLeftovers& end) {
   std::vector<GpuClaim> claims;
   if (std::all_of(ranks.begin(), ranks.end(), [](const auto& each) { return each.empty(); })) {
     for (const auto& devices : ranks) {
@@ -171,7 +175,7 @@ std::optional<std::vector<GpuClaim>> claim_gpus(const std::vector<std::vector<st
     return std::nullopt;
   }
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    claims.push_back(claim_one(folder, ranks[i], free[i], user));
+    claims.push_back(claim_one(folder, ranks[i], free[i], user, end));
   }
   return claims;
 }

@@ -13,10 +13,12 @@
 // The supervisor holds the locks of its ranks, one each, and lets go of each when that has ended.
 #pragma once
 
+#include "backends/supervised/stop.h"
 #include "backends/support/os/fd.h"
 #include "submit/options/environment.h"
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,9 +59,14 @@ class GpuClaim {
   Fd lock_;
 };
 
+/// What ends a job's leftovers, and gives those that do not end.
+using EndLeftovers = std::function<decltype(end_leftovers)>;
+
 /// A claim for each rank, of the devices that it is to have. As many as `may_be_shared` may be
-/// another's too. Empty where more are. Throws EngineError where the registry cannot be kept.
+/// another's too. Empty where more are. Throws EngineError where the registry cannot be kept, or a
+/// process of the last job on a device does not end: that may hold the device's memory.
 std::optional<std::vector<GpuClaim>> claim_gpus(const std::vector<std::vector<std::string>>& ranks,
-                                                std::size_t may_be_shared, const GpuUser& user);
+                                                std::size_t may_be_shared, const GpuUser& user,
+                                                const EndLeftovers& end = end_leftovers);
 
 } // namespace dtrain

@@ -129,6 +129,20 @@ std::vector<ProcessId> end_leftovers(const std::string& uid, const std::string& 
   return left;
 }
 
+void check_ended(const std::vector<ProcessId>& left, const std::string& whose) {
+  std::string named;
+  std::string pids;
+  for (const auto& process : left) {
+    named += fmt::format("{}{} ({})", named.empty() ? "" : ", ", process.pid, program_of(process));
+    pids += fmt::format(" {}", process.pid);
+  }
+  if (!left.empty()) {
+    throw EngineError(fmt::format("processes of {} survived SIGKILL: {}; they hang in the kernel "
+                                  "(ps -o pid,stat,wchan{})",
+                                  whose, named, pids));
+  }
+}
+
 void stop_job(const JobFolder& folder, const JobRecord& record) {
   const auto& owner = record.owner;
   const auto grace = milliseconds(owner.grace_period_ms);
@@ -145,18 +159,8 @@ void stop_job(const JobFolder& folder, const JobRecord& record) {
   auto left = kill_all([&] { return ranks_below(owner); });
   signal_and_wait(owner, SIGKILL, Clock::now() + k_kill_timeout);
   add(left, end_leftovers(record.status.uid, owner.cgroup));
-  std::string named;
-  std::string pids;
-  for (const auto& process : left) {
-    named += fmt::format("{}{} ({})", named.empty() ? "" : ", ", process.pid, program_of(process));
-    pids += fmt::format(" {}", process.pid);
-  }
-  if (!left.empty()) {
-    throw EngineError(fmt::format("processes of job {} survived SIGKILL: {}; they hang in the "
-                                  "kernel (ps -o pid,stat,wchan{})",
-                                  text_of({record.status.namespace_name, record.status.name}),
-                                  named, pids));
-  }
+  check_ended(left,
+              fmt::format("job {}", text_of({record.status.namespace_name, record.status.name})));
 }
 
 } // namespace dtrain

@@ -18,6 +18,9 @@ void stop_job(const JobFolder& folder, const JobRecord& record);
 /// not end.
 std::vector<ProcessId> end_leftovers(const std::string& uid, const std::string& cgroup);
 
+/// Throws EngineError that names those of `whose` processes, "job default/mnist", that are left.
+void check_ended(const std::vector<ProcessId>& left, const std::string& whose);
+
 /// Has the supervisor end the ranks in its own way, and waits until it has gone, as long as that
 /// takes beyond the grace period.
 void signal_job(const JobOwner& owner, int signal);

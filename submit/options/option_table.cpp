@@ -48,6 +48,12 @@ std::string range_text(const Option& option) {
   if (low && high) {
     return fmt::format("must be between {} and {}", option.minimum, option.maximum);
   }
+  if constexpr (!std::is_integral_v<Number>) {
+    if (!low && !high) { // What parse_number() compares it with.
+      return fmt::format("must be between {:g} and {:g}", static_cast<Number>(option.minimum),
+                         static_cast<Number>(option.maximum));
+    }
+  }
   return low    ? fmt::format("must be {} or more", option.minimum)
          : high ? fmt::format("must be {} or less", option.maximum)
                 : fmt::format("must be between {} and {}", std::numeric_limits<Number>::lowest(),

@@ -235,9 +235,7 @@ void attention(trainer::Device& device, Measured& measured, const std::string& t
   }
 }
 
-} // namespace
-
-int main() {
+void measure() {
   const auto device = trainer::make_device("cuda");
   Measured measured(*device);
   flat(*device, measured);
@@ -250,4 +248,16 @@ int main() {
   products(*device, measured, "bf16 ");
   attention(*device, measured, "bf16 ");
   fmt::print("}}\n");
+}
+
+} // namespace
+
+int main() {
+  try {
+    measure();
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench-kernels: {}\n", error.what());
+    return 1;
+  }
 }

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include <doctest/doctest.h>
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define DTRAIN_TESTS_ARE_SANITIZED 1
 #elif defined(__has_feature)
@@ -15,6 +17,10 @@
 #endif
 
 namespace unit {
+
+/// Of a case that waits for seconds and computes nothing meanwhile: many of them run beside those
+/// that compute (tests/CMakeLists.txt).
+inline doctest::test_suite waits() { return "waits"; }
 
 /// How much slower than a release this program may be.
 #ifdef DTRAIN_TESTS_ARE_SANITIZED

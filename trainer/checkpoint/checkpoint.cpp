@@ -153,19 +153,6 @@ Progress read_progress(const CheckpointFile& file, const Progress& expected) {
            read_metadata(file, "loss_scale_hysteresis", std::optional(start.hysteresis))}};
 }
 
-/// Every tensor in it is the model's, or a moment of such a one: "adam.m.hidden.bias".
-void check_no_other(const CheckpointFile& file, const TensorTable& table) {
-  for (const CheckpointFile::Entry& entry : file.entries()) {
-    const std::string& name = entry.tensor.name;
-    if (std::none_of(table.tensors().begin(), table.tensors().end(), [&](const Tensor& own) {
-          return name == own.name || name.ends_with("." + own.name);
-        })) {
-      throw DataError(fmt::format("{}: has a tensor {}, which the model does not have", file.path(),
-                                  dtrain::printable(name)));
-    }
-  }
-}
-
 void check_same_run(const std::string& path, const Progress& saved, const Progress& expected) {
   if (saved.seed != expected.seed) {
     throw UsageError(
@@ -317,9 +304,14 @@ CheckpointReader::CheckpointReader(const std::string& path, const Replica& repli
                                    const Progress& expected)
     : file_(path), table_(replica.model->tensors()), progress_(read_progress(file_, expected)) {
   check_same_run(path, progress_, expected);
-  check_no_other(file_, table_);
-  for (const SavedArena& arena : arenas_of(replica)) {
+  const std::vector<SavedArena> arenas = arenas_of(replica);
+  for (const SavedArena& arena : arenas) {
     prefixes_.push_back(arena.prefix);
+  }
+  for (const CheckpointFile::Entry& entry : file_.entries()) {
+    check_is_known(path, entry.tensor.name, table_, prefixes_);
+  }
+  for (const SavedArena& arena : arenas) {
     for (const Tensor& tensor : table_.tensors()) {
       const CheckpointFile::Entry* const stored = file_.find(arena.prefix + tensor.name);
       try {

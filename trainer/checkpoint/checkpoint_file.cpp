@@ -181,6 +181,22 @@ std::vector<float> CheckpointFile::values(const Entry& entry) const {
   return values;
 }
 
+void check_is_known(const std::string& path, std::string_view name, const TensorTable& table,
+                    const std::vector<std::string>& prefixes) {
+  const bool is_known =
+      std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& prefix) {
+        return name.starts_with(prefix) &&
+               std::any_of(table.tensors().begin(), table.tensors().end(), [&](const Tensor& own) {
+                 return own.name == name.substr(prefix.size());
+               });
+      });
+  if (!is_known) {
+    throw DataError(
+        fmt::format("{}: has a tensor {}, which neither the model nor its optimizer has", path,
+                    dtrain::printable(name)));
+  }
+}
+
 SafeTensors read_checkpoint(const std::string& path) {
   const CheckpointFile file(path);
   SafeTensors content{file.metadata(), {}};

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -68,6 +69,11 @@ class CheckpointFile {
   std::vector<Entry> entries_;
   std::unordered_map<std::string, std::size_t> numbers_; ///< Name -> index in entries_.
 };
+
+/// Throws DataError, naming the file and the tensor `name` in it, unless that is one of the table's
+/// with one of `prefixes` before its name.
+void check_is_known(const std::string& path, std::string_view name, const TensorTable& table,
+                    const std::vector<std::string>& prefixes);
 
 /// Throws as CheckpointFile does.
 SafeTensors read_checkpoint(const std::string& path);

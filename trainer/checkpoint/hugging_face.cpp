@@ -259,11 +259,7 @@ void load_weights(const std::string& path, const TensorTable& table, std::span<f
     }
   }
   for (const NamedTensor& tensor : content.tensors) {
-    if (std::none_of(table.tensors().begin(), table.tensors().end(),
-                     [&](const Tensor& own) { return own.name == tensor.name; })) {
-      throw DataError(fmt::format("{}: has a tensor {}, which the model does not have", path,
-                                  dtrain::printable(tensor.name)));
-    }
+    check_is_known(path, tensor.name, table, {""});
   }
   try {
     table.import_arena(content.tensors, arena);

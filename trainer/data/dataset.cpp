@@ -216,8 +216,8 @@ const char* scored_things(const Dataset& dataset) { return dataset.train.source-
 std::uint64_t digest(const Dataset& dataset) {
   std::uint64_t sum = dataset.classes + static_cast<std::uint64_t>(dataset.shard);
   const Split& train = dataset.train;
-  if (dataset.shard != AutoShard::file &&
-      !train.source->is_stream()) { // Otherwise each worker reads its own.
+  const bool is_read_by_all = dataset.shard != AutoShard::file && !train.source->is_stream();
+  if (is_read_by_all) {
     sum = sum * 31 + train.source->digest();
   }
   if (dataset.test.source) {

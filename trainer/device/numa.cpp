@@ -1,17 +1,15 @@
 #include "trainer/device/numa.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <fstream>
 #include <iterator>
 
+#include "trainer/device/cpu_set.h"
+
 namespace trainer {
 namespace {
-
-constexpr int k_most_cpus = 1 << 16; ///< Of a machine, as far as it is believed.
 
 /// The first line of a file; empty: there is none.
 std::string line_of(const std::string& path) {
@@ -29,34 +27,6 @@ int take_number(std::string_view& text) {
   return error == std::errc() ? number : -1;
 }
 
-/// Of the calling thread, as large as this machine's kernel wants it.
-class CpuSet {
- public:
-  CpuSet() {
-    constexpr std::size_t k_most = k_most_cpus;
-    // Fails where the kernel has room for more CPUs.
-    while (sched_getaffinity(0, bytes(), bits_.data()) != 0 && 8 * bytes() < k_most) {
-      bits_.resize(2 * bits_.size());
-    }
-  }
-  bool has(int cpu) const {
-    return static_cast<std::size_t>(cpu) < 8 * bytes() &&
-           CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes(), bits_.data());
-  }
-  /// Of the thread from now on.
-  bool put(const std::vector<int>& cpus) {
-    CPU_ZERO_S(bytes(), bits_.data());
-    for (const int cpu : cpus) {
-      CPU_SET_S(static_cast<std::size_t>(cpu), bytes(), bits_.data());
-    }
-    return sched_setaffinity(0, bytes(), bits_.data()) == 0;
-  }
-
- private:
-  std::size_t bytes() const { return bits_.size() * sizeof(cpu_set_t); }
-  std::vector<cpu_set_t> bits_ = std::vector<cpu_set_t>(1);
-};
-
 } // namespace
 
 std::vector<int> parse_cpu_list(std::string_view text) {
@@ -68,7 +38,7 @@ std::vector<int> parse_cpu_list(std::string_view text) {
       text.remove_prefix(1);
       last = take_number(text);
     }
-    if (first < 0 || last < first || last >= k_most_cpus) {
+    if (first < 0 || last < first || last >= CpuSet::k_most) {
       return {};
     }
     for (int cpu = first; cpu <= last; ++cpu) {

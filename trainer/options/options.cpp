@@ -6,6 +6,7 @@
 
 #include "trainer/errors.h"
 #include "trainer/options/deepspeed.h"
+#include "trainer/options/optimizer_params.h"
 #include "trainer/options/parts.h"
 
 namespace trainer {
@@ -59,17 +60,12 @@ void refuse_flags_without_effect(const TrainerOptions& options) {
                                  "warmup-decay, warmup-cosine or one-cycle",
                                  of_warmup, options.lr_schedule));
   }
-  const bool is_sgd = options.optimizer == "sgd";
-  const char* const of_others = !is_sgd && options.optimizer != "muon"
-                                    ? (options.momentum != none.momentum ? "--momentum" : nullptr)
-                                : !is_sgd                         ? nullptr
-                                : options.beta1 != none.beta1     ? "--beta1"
-                                : options.beta2 != none.beta2     ? "--beta2"
-                                : options.epsilon != none.epsilon ? "--epsilon"
-                                                                  : nullptr;
-  if (of_others != nullptr) {
-    throw UsageError(
-        fmt::format("{}: --optimizer={} does not have it; drop it", of_others, options.optimizer));
+  for (const OptimizerParam& param : optimizer_params()) {
+    if (param.value != nullptr && !param.is_of(options.optimizer) &&
+        options.*param.value != none.*param.value) {
+      throw UsageError(fmt::format("{}: --optimizer={} does not have it; drop it", param.flag,
+                                   options.optimizer));
+    }
   }
 }
 

@@ -1,12 +1,15 @@
 // The option table's parts, a heading or two each.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "trainer/models/model.h"
 #include "trainer/options/options.h"
 
 namespace trainer {
+
+inline constexpr std::int64_t k_most_rows = 1 << 20; ///< Of a pass.
 
 std::vector<dtrain::Option> training_flags(TrainerOptions& o);
 std::vector<dtrain::Option> output_flags(TrainerOptions& o);

@@ -3,7 +3,6 @@
 namespace trainer {
 namespace {
 
-constexpr std::int64_t k_max_batch = 1 << 20;
 constexpr std::int64_t k_max_accumulation = 1 << 12;
 constexpr std::int64_t k_max_global_batch = 1 << 30;
 constexpr std::int64_t k_max_layers = 1 << 10;
@@ -83,7 +82,7 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
                "number of ranks, times --accumulation-steps [64]",
        .group = group,
        .minimum = 1,
-       .maximum = k_max_batch},
+       .maximum = k_most_rows},
       {.flags = "--accumulation-steps",
        .target = &o.accumulation_steps,
        .metavar = "N",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "trainer/device/host_view.h"
 #include "trainer/strategy/gathered.h"
@@ -21,6 +22,44 @@ std::vector<ArenaRange> own_ranges(const Model& model, const Sharding& sharding,
       .own();
 }
 
+/// The flag by which the model's largest tensor is as large as it is.
+const char* flag_of(const Tensor& largest, const ModelOptions& options) {
+  if (options.is_of_text()) {
+    return "--hidden or --preset";
+  }
+  return largest.shape.front() == options.classes ? "--classes" : "--hidden";
+}
+
+/// Throws UsageError, naming the flag to change, if this machine's memory surely cannot hold
+/// `copies` of the model's parameters: what lies beyond it would be killed without a word.
+std::unique_ptr<Model> make_fitting(const ModelOptions& options, Device& device, double copies) {
+  std::unique_ptr<Model> model = make_model(options, device);
+  constexpr double k_giga = 1e9;
+  const double takes = copies * static_cast<double>(model->tensors().arena_size()) * sizeof(float);
+  const double has =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (device.is_host() && takes > has) {
+    const std::vector<Tensor>& tensors = model->tensors().tensors();
+    const Tensor& largest =
+        *std::max_element(tensors.begin(), tensors.end(),
+                          [](const Tensor& a, const Tensor& b) { return a.size < b.size; });
+    throw UsageError(fmt::format("{}: the model takes {:.1f} GB of memory or more, most of it for "
+                                 "{}, and this machine has {:.1f} GB; choose a smaller model",
+                                 flag_of(largest, options), takes / k_giga, largest.name,
+                                 has / k_giga));
+  }
+  return model;
+}
+
+/// Of the parameters, in memory of this rank's; an optimizer keeps at least one moment of each.
+double copies_of(const Sharding& sharding, const Communicator* communicator,
+                 const Offload& offload) {
+  if (sharding.stage == 3) {
+    return offload.parameters.empty() ? 1.0 / communicator->world_size() : 0;
+  }
+  return sharding.stage == 0 && offload.optimizer.empty() ? 2 : 1;
+}
+
 } // namespace
 
 void set_matmul_precision(Device& device, bool allows_tf32) {
@@ -34,8 +73,9 @@ void set_matmul_precision(Device& device, bool allows_tf32) {
 Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
                  Device& device_, Communicator* communicator, const Sharding& sharding_,
                  const Offload& offload)
-    : device(device_), model(make_model(model_options, device)), sharding(sharding_),
-      is_in_file(sharding.stage == 3 && !offload.parameters.empty()),
+    : device(device_),
+      model(make_fitting(model_options, device, copies_of(sharding_, communicator, offload))),
+      sharding(sharding_), is_in_file(sharding.stage == 3 && !offload.parameters.empty()),
       memory(sharding.stage == 0 ? device.allocate(model->tensors().arena_size(), DType::f32)
              : sharding.stage == 3 && device.is_host()
                  ? device.allocate_paged(model->tensors().arena_size())

@@ -5,10 +5,11 @@
 
 #include <fmt/format.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "trainer/device/cpu_set.h"
 
 namespace trainer {
 namespace {
@@ -34,12 +35,6 @@ struct Layout {
   }
 };
 
-int cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 } // namespace
 
 std::string Posted::text() const {
@@ -59,7 +54,7 @@ std::size_t SharedArena::size(int ranks) { return Layout(static_cast<std::size_t
 
 SharedArena::SharedArena(const SharedFile& file, int ranks)
     : mapping_(file.map(0, size(ranks))), ranks_(static_cast<std::size_t>(ranks)),
-      spins_(ranks <= cores() ? k_spins_with_own_core : k_spins_sharing_cores) {
+      spins_(ranks <= CpuSet().count() ? k_spins_with_own_core : k_spins_sharing_cores) {
   const Layout layout(ranks_);
   std::byte* base = mapping_.data();
   epoch_ = reinterpret_cast<std::atomic<std::uint32_t>*>(base + layout.epoch);

@@ -67,6 +67,28 @@ TEST_CASE_FIXTURE(Fixture, "where devices are shared, the first to have one keep
   CHECK(unclaimed_gpus({"0", "1"}) == Names{"1"});
 }
 
+TEST_CASE_FIXTURE(Fixture, "a device is nobody's while a process of its last job does not end") {
+  std::filesystem::create_directory(path);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  temporary.write("claims/gpu-1", "abc\nlost-uid\n\n");
+  temporary.write("claims/abc", ""); // Of a supervisor that was killed.
+  std::vector<ProcessId> left{this_process()};
+  const auto end = [&](const std::string& uid, const std::string&) {
+    CHECK(uid == "lost-uid");
+    return left;
+  };
+  const auto claim = [&] { return claim_gpus({{"1"}}, 0, user, end); };
+  for (int again = 0; again < 2; ++again) {
+    CHECK_THROWS_WITH_AS(claim(),
+                         doctest::Contains("processes of the job that had GPU 1 last survived "
+                                           "SIGKILL: "),
+                         EngineError);
+  }
+  left.clear();
+  CHECK(claim());
+  CHECK(!std::filesystem::exists(path + "/abc"));
+}
+
 /// As templates/ssh/agent.sh does it.
 TEST_CASE_FIXTURE(Fixture, "a claim of a rank over ssh counts as long as it is held") {
   std::filesystem::create_directory(path);

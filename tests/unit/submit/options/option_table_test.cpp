@@ -20,6 +20,7 @@ struct Fixture {
   int workers = 1;
   std::int64_t tail = -1;
   double rate = 0.5;
+  double warmup = 10;
   bool wait = false;
   Strings env;
   Strings jobs;
@@ -54,6 +55,7 @@ struct Fixture {
          .help = "Rate",
          .minimum = 0,
          .maximum = 1},
+        {.flags = "--warmup", .target = &warmup, .metavar = "N", .help = "Steps"},
         {.flags = "-w,--wait", .target = &wait, .metavar = "", .help = "Wait"},
         {.flags = "-e,--env", .target = &env, .metavar = "K=V", .help = "Environment"},
     };
@@ -143,6 +145,9 @@ TEST_CASE("a number out of range is refused with flag, value and range") {
   CHECK(f.refused({"--workers="}) == "--workers=: not a whole number");
   CHECK(f.refused({"--tail=-2"}) == "--tail=-2: must be -1 or more");
   CHECK(f.refused({"--rate=nan"}) == "--rate=nan: must be between 0 and 1");
+  for (const std::string huge : {"--warmup=1e300", "--warmup=inf", "--warmup=1e999"}) {
+    CHECK(f.refused({huge}) == huge + ": must be between -9.22337e+18 and 9.22337e+18");
+  }
   CHECK(f.refused({"--rate=half"}) == "--rate=half: not a number");
 }
 

@@ -256,6 +256,21 @@ TEST_CASE("a checkpoint with a tensor missing, misshapen or too many is refused,
   CHECK(contains(said({64, 32}), "output.weight has shape [10, 64] where the model's is [10, 32]"));
 }
 
+TEST_CASE("a checkpoint's tensor that has a name of the model's behind one of its own is refused") {
+  const TempFolder folder;
+  Run run;
+  run.save(folder.path());
+  SafeTensors content = read_checkpoint(newest_checkpoint(folder.path()).value());
+  content.tensors.push_back(content.tensors.front());
+  std::string& name = content.tensors.back().name;
+  name = "average." + name;
+  write_safetensors(folder / "more.safetensors", content.metadata, content.tensors);
+  CHECK(message_of<DataError>([&] {
+          load_checkpoint(folder / "more.safetensors", run.replica, run.progress);
+        }) == folder / "more.safetensors: has a tensor " + name +
+                  ", which neither the model nor its optimizer has");
+}
+
 TEST_CASE("a folder without checkpoints has no newest") {
   const TempFolder folder;
   folder.write("step-.safetensors", "");

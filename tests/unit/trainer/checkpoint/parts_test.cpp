@@ -14,6 +14,7 @@
 
 #include "tests/unit/trainer/collectives/ranks.h"
 #include "tests/unit/trainer/temp_folder.h"
+#include "tests/unit/waiting.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/checkpoint_file.h"
 #include "trainer/device/cpu/cpu_device.h"
@@ -253,7 +254,8 @@ TEST_CASE("a part whose metadata has a shape that is no list of whole numbers is
   }
 }
 
-TEST_CASE("a checkpoint whose parts are not all there is none, whatever an earlier try has left") {
+TEST_CASE("a checkpoint whose parts are not all there is none, whatever an earlier try has left" *
+          unit::waits()) {
   const TempFolder folder;
   save(folder.path(), {3}, 2, 2);
   const auto only = [](int which) { return [=](int rank) { return rank == which; }; };
@@ -321,7 +323,8 @@ TEST_CASE("ranks that do not all see the folder have rank 0 save all in one file
   CHECK(names_in(other.path()).empty());
 }
 
-TEST_CASE("a value that is no number in any rank's part keeps the checkpoint from being finished") {
+TEST_CASE("a value that is no number in any rank's part keeps the checkpoint from being finished" *
+          unit::waits()) {
   const TempFolder folder;
   const std::vector<std::string> thrown = test::run_ranks(2, {}, [&](Communicator& communicator) {
     CpuDevice device;

@@ -92,7 +92,7 @@ TEST_CASE("a killed rank is named on every other rank, in every phase") {
   }
 }
 
-TEST_CASE("a stopped rank is named on every other rank after the time-out") {
+TEST_CASE("a stopped rank is named on every other rank after the time-out" * unit::waits()) {
   std::list<Processes> worlds; // They wait at the same time.
   for (const Transport transport : {Transport::tcp, Transport::shared_memory}) {
     for (const int victim : {0, 1}) {
@@ -161,7 +161,8 @@ TEST_CASE("a rank that ends on an error of its own is named with its step") {
   }
 }
 
-TEST_CASE("ranks that end in any order after their last collective are not taken for dead") {
+TEST_CASE("ranks that end in any order after their last collective are not taken for dead" *
+          unit::waits()) {
   std::list<unit::Thread> worlds;
   for (const Transport transport : {Transport::tcp, Transport::shared_memory}) {
     for (const int late : {0, 1, 2}) {

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <thread>
 
+#include "trainer/device/cpu_set.h"
+
 using namespace trainer;
 
 namespace {
@@ -78,11 +80,13 @@ TEST_CASE("a machine of one node, or that does not say, has none to choose") {
 TEST_CASE("a thread is bound to those of a node's CPUs that it may use, and never to others") {
   std::thread([] {
     const std::vector<int> before = allowed();
+    CHECK(CpuSet().count() == static_cast<int>(before.size()));
     CHECK(!bind_to({.number = 1, .cpus = {CPU_SETSIZE + 5}}));
     CHECK(allowed() == before);
     const int own = before.front();
     CHECK(bind_to({.number = 0, .cpus = {own, CPU_SETSIZE - 1}}));
     CHECK(allowed() == std::vector{own});
+    CHECK(CpuSet().count() == 1);
     std::thread([&] { CHECK(allowed() == std::vector{own}); }).join(); // As its own threads are.
     CHECK(!bind_to({.number = 1, .cpus = {before.back() == own ? own + 1 : before.back()}}));
     CHECK(allowed() == std::vector{own}); // As whoever started it has narrowed it.

@@ -92,7 +92,8 @@ TEST_CASE("those that are left of an elastic job form anew, led by the lowest, w
   CHECK(lost[0].starts_with("rank 0 ("));
 }
 
-TEST_CASE("a member that answered and ended before it came to the meeting is seen to end") {
+TEST_CASE("a member that answered and ended before it came to the meeting is seen to end" *
+          unit::waits()) {
   constexpr double k_peer_timeout = unit::time_out(2);
   const test::HeldPort port;
   std::atomic<bool> has_met = false;
@@ -180,7 +181,7 @@ TEST_CASE("a newcomer is let in when the members meet again, and a restarted ran
   }
 }
 
-TEST_CASE("too few members wait until the time-out and say what they waited for") {
+TEST_CASE("too few members wait until the time-out and say what they waited for" * unit::waits()) {
   constexpr double k_time_out = unit::time_out(1);
   const test::HeldPort port;
   const auto thrown =
@@ -199,7 +200,8 @@ TEST_CASE("too few members wait until the time-out and say what they waited for"
   CHECK(thrown[1].find("--min-workers=2 are needed to continue") != std::string::npos);
 }
 
-TEST_CASE("an elastic job begins at the time-out with those that are there, if they are enough") {
+TEST_CASE("an elastic job begins at the time-out with those that are there, if they are enough" *
+          unit::waits()) {
   const test::HeldPort port;
   std::vector<std::function<void()>> bodies;
   for (int rank = 0; rank < 2; ++rank) {

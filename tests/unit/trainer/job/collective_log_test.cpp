@@ -76,13 +76,14 @@ TEST_CASE("the log has the last collectives, with those that were never left") {
   CHECK(end.ends_with("Z,\n"));
 }
 
-TEST_CASE("ranks that wait in a collective end by naming the living rank that never enters it") {
+TEST_CASE("ranks that wait in a collective end by naming the living rank that never enters it" *
+          unit::waits()) {
   struct Run {
     std::vector<std::string> thrown;
     std::string of_waiting;
     std::string of_late;
   };
-  constexpr double k_time_out = unit::time_out(0.5);
+  constexpr double k_time_out = 2.5 * unit::k_slowness; // In which two ranks have to enter.
   const auto run = [](Kind transport) {
     const TempFolder folder;
     CommOptions options = options_for(transport);

@@ -79,7 +79,8 @@ TEST_CASE("garbage, silence and half-open connections at the port keep nobody fr
   }
 }
 
-TEST_CASE("ranks that do not come are listed at the time-out, also to those that came") {
+TEST_CASE("ranks that do not come are listed at the time-out, also to those that came" *
+          unit::waits()) {
   const HeldPort port;
   const CommOptions options = waiting(unit::time_out(0.5)); // In which two of four have to come.
   const auto thrown = run_threads({joins(cluster_of(0, 4, port.number()), options),
@@ -111,7 +112,7 @@ TEST_CASE("a master whose name is not known is looked for until the time-out") {
   CHECK(-seconds_until(begin) > 0.4);
 }
 
-TEST_CASE("a rank with another token is refused, and both sides say so") {
+TEST_CASE("a rank with another token is refused, and both sides say so" * unit::waits()) {
   const HeldPort port;
   Cluster other = cluster_of(1, 2, port.number());
   other.job_token = "another job's";
@@ -172,8 +173,8 @@ TEST_CASE("a world without a master address is a usage error") {
   CHECK_THROWS_AS(connect(cluster, waiting(1)), ClusterError);
 }
 
-TEST_CASE("while it waits for long a rank says for whom") {
-  constexpr double k_time_out = unit::time_out(1);
+TEST_CASE("while it waits for long a rank says for whom" * unit::waits()) {
+  constexpr double k_time_out = 2.0 * unit::k_slowness; // In which nobody has to come.
   const test::HeldPort port;
   std::vector<std::vector<std::string>> notices(2);
   std::vector<std::function<void()>> bodies;

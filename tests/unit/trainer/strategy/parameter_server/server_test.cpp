@@ -338,9 +338,10 @@ TEST_CASE("a server that comes back without a snapshot is named, and the job end
   CHECK(contains(why, "ps 1 (" + killed->address() + ") came back without"));
 }
 
-TEST_CASE("workers wait long for a server that is lost, and the others do not miss them") {
+TEST_CASE("workers wait long for a server that is lost, and the others do not miss them" *
+          unit::waits()) {
   const TempFolder folder;
-  constexpr double k_short_timeout = unit::time_out(1);
+  constexpr double k_short_timeout = 3.0 * unit::k_slowness; // In which each has to be heard.
   constexpr double k_wait = unit::k_patience;
   const HeldPort port;
   Running stays(0, 0, folder / "0", k_wait, k_short_timeout);
@@ -381,7 +382,8 @@ TEST_CASE("a worker with another seed is refused with what differs") {
   CHECK(contains(refusal, "it trains another job than worker 1: --seed is "));
 }
 
-TEST_CASE("a server whose workers do not come fails, naming those that are missing") {
+TEST_CASE("a server whose workers do not come fails, naming those that are missing" *
+          unit::waits()) {
   constexpr double k_wait = unit::time_out(0.3); // In which the one that comes has to be there.
   Running server(0, 0, "", k_wait);
   WorkerOptions options = options_for({server.address()}, 1, 3);

@@ -1,0 +1,190 @@
+#include "trainer/options/config_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "submit/errors.h"
+#include "trainer/errors.h"
+#include "trainer/options/deepspeed_keys.h"
+
+namespace trainer {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  return text;
+}
+
+ConfigFile::ConfigFile(const std::string& path) : name_(dtrain::printable(path)) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    throw UsageError(fmt::format("--config={}: cannot read it: {}", name_, std::strerror(errno)));
+  }
+  std::vector<std::set<std::string>> keys; // Of the objects that are open.
+  const auto no_key_twice = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) {
+      keys.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      keys.pop_back();
+    } else if (event == Json::parse_event_t::key &&
+               !keys.back().insert(value.get<std::string>()).second) {
+      throw UsageError(fmt::format("{}: has the key \"{}\" twice", name_,
+                                   dtrain::printable(value.get<std::string>())));
+    }
+    return true;
+  };
+  try {
+    flatten("", Json::parse(file, no_key_twice));
+  } catch (const Json::parse_error& error) {
+    throw UsageError(fmt::format("{}: is not JSON: error at byte {}", name_, error.byte));
+  }
+}
+
+void ConfigFile::flatten(const std::string& path, const Json& value) {
+  if (!value.is_object()) {
+    if (path.empty()) {
+      throw UsageError(fmt::format("{}: is not a JSON object", name_));
+    }
+    values_.emplace(path, value);
+    return;
+  }
+  for (const auto& [key, inner] : value.items()) {
+    flatten(path.empty() ? key : fmt::format("{}.{}", path, key), inner);
+  }
+}
+
+void ConfigFile::refuse(const std::string& key, const std::string& wanted) const {
+  const Json& value = values_.at(key);
+  throw UsageError(fmt::format(
+      "{}: {} is {}; it must be {}{}", name_, key, dtrain::printable(value.dump()), wanted,
+      value == "auto" ? "; only Hugging Face's Trainer fills in \"auto\", so remove it" : ""));
+}
+
+const ConfigFile::Json* ConfigFile::take(const std::string& key) {
+  known_.push_back(key);
+  const auto found = values_.find(key);
+  if (found == values_.end() || found->second.is_null()) {
+    return nullptr;
+  }
+  return &found->second;
+}
+
+bool ConfigFile::take(const std::string& key, double& to, double least) {
+  const Json* value = take(key);
+  if (value != nullptr) {
+    if (!value->is_number() || !std::isfinite(value->get<double>()) ||
+        value->get<double>() < least) {
+      refuse(key, fmt::format("a number of {:g} or more", least));
+    }
+    to = value->get<double>();
+  }
+  return value != nullptr;
+}
+
+bool ConfigFile::take(const std::string& key, std::int64_t& to) {
+  const Json* value = take(key);
+  if (value != nullptr) {
+    if (!value->is_number_unsigned() || value->get<std::uint64_t>() < 1 ||
+        value->get<std::uint64_t>() > 1U << 30U) {
+      refuse(key, "a whole number of 1 or more");
+    }
+    to = value->get<std::int64_t>();
+  }
+  return value != nullptr;
+}
+
+bool ConfigFile::take(const std::string& key, bool& to) {
+  const Json* value = take(key);
+  if (value != nullptr) {
+    if (!value->is_boolean()) {
+      refuse(key, "true or false");
+    }
+    to = value->get<bool>();
+  }
+  return value != nullptr;
+}
+
+bool ConfigFile::take(const std::string& key, std::string& to,
+                      const std::vector<std::string>& names) {
+  const Json* value = take(key);
+  if (value == nullptr) {
+    return false;
+  }
+  const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return value->is_string() && lower(name) == lower(value->get<std::string>());
+  });
+  if (found == names.end()) {
+    refuse(key, fmt::format("one of {}", fmt::join(names, ", ")));
+  }
+  to = *found;
+  return true;
+}
+
+/// Whether a key asks for what the trainer does anyway.
+bool ConfigFile::is_off(const std::string& key, const Json& value) const {
+  const std::string section = key.substr(0, key.rfind('.'));
+  const auto enabled = values_.find(section + ".enabled");
+  const auto device = values_.find(section + ".device");
+  return value.is_null() || value == is_true_by_default(key) ||
+         (enabled != values_.end() && enabled->first != key && enabled->second == false) ||
+         (device != values_.end() && device->second == "none");
+}
+
+std::vector<std::string> ConfigFile::check_all_known() {
+  for (const auto& entry : values_) {
+    const std::string& key = entry.first;
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) {
+      continue;
+    }
+    const bool is_known = std::any_of(
+        keys_without_effect().begin(), keys_without_effect().end(), [&](std::string_view known) {
+          return key == known || (known.ends_with('.') && key.starts_with(known));
+        });
+    if (!is_known) {
+      refuse_key(key);
+    }
+    if (!is_off(key, entry.second)) {
+      without_effect_.push_back(key);
+    }
+  }
+  return without_effect_;
+}
+
+void ConfigFile::refuse_key(const std::string& key) const {
+  std::vector<std::string> all = known_;
+  for (const std::string_view known : keys_without_effect()) {
+    all.emplace_back(known.substr(0, known.size() - (known.ends_with('.') ? 1 : 0)));
+  }
+  // The first part that is wrong: of zero_optimisation.stage the section.
+  std::string wrong = key;
+  for (std::size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1)) {
+    const std::string section = key.substr(0, dot + 1);
+    if (std::none_of(all.begin(), all.end(),
+                     [&](const std::string& one) { return one.starts_with(section); })) {
+      wrong = key.substr(0, dot);
+      break;
+    }
+  }
+  const auto depth = std::count(wrong.begin(), wrong.end(), '.') + 1;
+  std::vector<std::string> candidates;
+  for (const std::string& one : all) { // As many parts as the wrong one has.
+    std::size_t end = 0;
+    for (auto part = 0; part < depth && end != std::string::npos; ++part) {
+      end = one.find('.', end == 0 ? 0 : end + 1);
+    }
+    candidates.push_back(one.substr(0, end));
+  }
+  const auto near = dtrain::nearest(wrong, candidates);
+  throw UsageError(fmt::format("{}: DeepSpeed has no key {}{}", name_, dtrain::printable(wrong),
+                               near ? fmt::format("; did you mean {}?", *near) : ""));
+}
+
+} // namespace trainer
