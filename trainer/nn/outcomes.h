@@ -36,9 +36,10 @@ class Outcomes {
   /// Zero, for the kernels that are put on the device's stream from now on. Fewer than
   /// k_most_under_way may be under way.
   Seen* begin();
-  /// What the stream's kernels write there is on its way; of step `step`. `has_state`: one is among
-  /// it. Where its score does not count, that is zero.
-  void send(std::int64_t step, bool has_state = false, bool counts = true);
+  /// What the stream's kernels write there is on its way, and `came` passes when it has come; of
+  /// step `step`. `has_state`: one is among it. Where its score does not count, that is zero.
+  void send(std::int64_t step, std::shared_ptr<const Event> came, bool has_state = false,
+            bool counts = true);
 
   std::size_t under_way() const { return sent_ - taken_; }
   /// The oldest one under way. There is one.
@@ -53,11 +54,10 @@ class Outcomes {
     std::int64_t step = 0;
     bool has_state = false;
     bool counts = true;
-    std::unique_ptr<Event> came;
+    std::shared_ptr<const Event> came;
   };
   const Slot& oldest() const { return slots_[taken_ % k_most_under_way]; }
 
-  Stream& stream_;
   Buffer seen_; ///< Pinned.
   std::array<Slot, k_most_under_way> slots_;
   std::size_t sent_ = 0;
