@@ -373,7 +373,9 @@ void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
   }
   outputs.held_out(score_held_out(communicator), progress_.step, scored_things(data_));
   if (!device_.is_host() && last_line_) {
+    const SampleSource& source = *data_.train.source;
     outputs.say(figures_text(last_line_->samples_per_second / communicator.world_size(),
+                             source.kind().is_text() ? source.width(field::Name::ids) : 0,
                              replica_->model->flops(), device_));
   }
   if (settings_.timeline != 0) {

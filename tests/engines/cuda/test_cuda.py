@@ -90,6 +90,9 @@ def test_a_gpu_trains_bert_alone_and_as_two_ranks_and_continues_what_a_cpu_began
     def run(*flags, steps=4):
         out, _ = end(trainer_process.start(on_cpu, tokens, *text_data.BERT, f"--steps={steps}",
                                            "--lr-schedule=constant", *flags))
+        if "--device=cuda" in flags:
+            figures = out.splitlines()[-1]
+            assert re.match(r"[\d,]+ tokens/s a device, [\d.e-]+ TFLOP/s, ", figures), out
         return held_out(out)
     expected = run("--device=cpu", "--batch-size=8")
     assert run("--device=cuda", "--batch-size=8") == pytest.approx(expected, abs=2e-3)
