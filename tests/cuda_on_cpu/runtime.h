@@ -6,6 +6,11 @@
 // but while something is carried out: anything else is a fault. Wrong use (a stream of another GPU,
 // an event twice destroyed) ends the program.
 //
+// DTRAIN_FAKE_KERNEL_US=200,600 says how many microseconds a kernel takes on each GPU: half to one
+// and a half times as many, by DTRAIN_FAKE_SEED. Without it kernels take no time. Streams keep the
+// time: a kernel begins when it was put there, when the one before it ends, or when the event
+// passes that it waits for, whichever comes last, and nobody sees what it did before it has ended.
+//
 // DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_FREE how many bytes of one's memory are
 // free, at most; DTRAIN_FAKE_DRIVER which driver (13000; 0: none),
 // DTRAIN_FAKE_COMPUTE which compute capability (9), DTRAIN_FAKE_UUID whose GPUs these are, and

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -12,7 +14,8 @@ namespace {
 
 using trainer::CudaStreamHandle;
 
-enum class Step : std::uint8_t { none, done, blocked }; ///< blocked: by another process or thread.
+/// blocked: by another process or thread, or it takes longer.
+enum class Step : std::uint8_t { none, done, blocked };
 
 /// The stream's next piece of work.
 Step run_next(Queue& queue) {
@@ -27,14 +30,24 @@ Step run_next(Queue& queue) {
     }
     return step;
   }
+  const double begins =
+      std::max({queue.free_at, work.put_at, work.held ? work.held->passed_at : 0.0});
+  double ends = begins + work.seconds;
+  if (trainer::now() < ends) {
+    return Step::blocked;
+  }
   if (work.run) {
     const Opened opened(gpu_of(queue.gpu));
     if (!work.run()) {
+      queue.work.front().waits = true;
       return Step::blocked;
     }
+    ends = work.waits ? trainer::now() : ends;
   }
+  queue.free_at = ends;
   if (work.passes) {
     work.passes->has_passed = true;
+    work.passes->passed_at = ends;
   }
   queue.work.pop_front();
   return Step::done;
@@ -90,6 +103,22 @@ const EventHandle& recorded(cudaEvent_t event) {
   return state;
 }
 
+/// That the next kernel of a GPU takes, or 0: half to one and a half times the GPU's own mean.
+double kernel_seconds(int index) {
+  const char* means = std::getenv("DTRAIN_FAKE_KERNEL_US");
+  for (int before = 0; means != nullptr && before < index; ++before) {
+    means = std::strchr(means, ',');
+    means = means == nullptr ? nullptr : means + 1;
+  }
+  if (means == nullptr) {
+    return 0;
+  }
+  std::seed_seq seeds{static_cast<std::uint64_t>(number("DTRAIN_FAKE_SEED", 1)),
+                      static_cast<std::uint64_t>(index), gpu_of(index).kernels++};
+  std::minstd_rand random(seeds);
+  return 1e-6 * std::atof(means) * std::uniform_real_distribution<>(0.5, 1.5)(random);
+}
+
 /// A kernel; the one that fails does nothing.
 std::function<bool()> kernel_of(std::function<void()> work) {
   return [work = std::move(work)] {
@@ -138,7 +167,7 @@ void put(const CudaStreamHandle& stream, std::function<void()> work) {
   if (queue.is_noting) {
     queue.noted.push_back(kernel_of(std::move(work)));
   } else {
-    queue.work.push_back({kernel_of(std::move(work)), nullptr, nullptr});
+    queue.work.push_back({kernel_of(std::move(work)), nullptr, nullptr, kernel_seconds(queue.gpu)});
   }
 }
 
@@ -209,10 +238,10 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const std::lock_guard lock(world().mutex);
   ++world().calls[__func__];
-  *event = new CUevent_st;
+  *event = new CUevent_st{nullptr, flags != cudaEventDisableTiming};
   world().events.insert(*event);
   return cudaSuccess;
 }
@@ -224,6 +253,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   EventHandle& state = event_of(event);
   state = std::make_shared<EventState>();
   state->queue = &queue;
+  state->gpu = queue.gpu;
   queue.work.push_back({nullptr, state, nullptr});
   return cudaSuccess;
 }
@@ -248,6 +278,18 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (!state->has_passed) {
     fail("an event that no stream comes to");
   }
+  return world().error;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const std::lock_guard lock(world().mutex);
+  const EventState& first = *recorded(begin);
+  const EventState& last = *recorded(end);
+  if (!begin->is_timed || !end->is_timed || !first.has_passed || !last.has_passed ||
+      first.gpu != last.gpu) {
+    fail("the time between events that have none, have not passed, or are of two GPUs");
+  }
+  *milliseconds = static_cast<float>(1e3 * (last.passed_at - first.passed_at));
   return world().error;
 }
 
@@ -304,7 +346,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
     fail("a graph that there is not, or of another GPU");
   }
   for (const auto& kernel : graph->kernels) {
-    queue.work.push_back({kernel, nullptr, nullptr});
+    queue.work.push_back({kernel, nullptr, nullptr, kernel_seconds(queue.gpu)});
   }
   return cudaSuccess;
 }

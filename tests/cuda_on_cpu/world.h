@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@
 #include <sys/mman.h>
 
 #include "tests/cuda_on_cpu/runtime.h"
+#include "trainer/clock.h"
 #include "trainer/device/cuda/stream.h"
 
 namespace cuda_on_cpu {
@@ -23,7 +25,9 @@ using Queue = CUstream_st;
 
 struct EventState {
   bool has_passed = false;
+  double passed_at = 0; ///< now() then.
   Queue* queue = nullptr;
+  int gpu = 0;
 };
 using EventHandle = std::shared_ptr<EventState>;
 
@@ -31,18 +35,23 @@ struct Work {
   std::function<bool()> run; ///< Whether it is done; else it is to be asked again.
   EventHandle passes;        ///< One that is recorded here,
   EventHandle held;          ///< or that is waited for.
+  double seconds = 0;        ///< That it takes.
+  bool waits = false;        ///< It was asked before it was done, and so ends when it is done.
+  double put_at = trainer::now();
 };
 
 } // namespace cuda_on_cpu
 
 struct CUstream_st {
   int gpu = 0;
+  double free_at = 0; ///< When what it has carried out so far ended.
   std::deque<cuda_on_cpu::Work> work;
   bool is_noting = false; ///< Kernels for a graph.
   std::vector<std::function<bool()>> noted;
 };
 struct CUevent_st {
   cuda_on_cpu::EventHandle state; ///< Null: it was recorded nowhere yet.
+  bool is_timed = false;
 };
 struct CUgraph_st {
   int gpu;
@@ -58,6 +67,7 @@ struct Gpu {
   std::byte* memory = nullptr;
   std::size_t used = 0;                     ///< Up to here it has been given out.
   std::map<std::size_t, std::size_t> taken; ///< Offset and size.
+  std::uint64_t kernels = 0;                ///< Put on its streams.
 
   bool holds(const void* at) const {
     const auto* byte = static_cast<const std::byte*>(at);

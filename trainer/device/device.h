@@ -30,6 +30,9 @@ class Event {
   virtual bool has_passed() const = 0;
   /// Blocks the caller until it has passed.
   virtual void wait() const = 0;
+  /// Seconds from `earlier` to it, by the device's clock. Both are of record_timed() and of the
+  /// same device, and have passed.
+  virtual double seconds_since(const Event& earlier) const = 0;
 };
 
 class Stream {
@@ -37,6 +40,8 @@ class Stream {
   virtual ~Stream() = default;
   /// An event that passes when all work put here so far is done.
   virtual std::unique_ptr<Event> record() = 0;
+  /// The same, which also keeps when it passed.
+  virtual std::unique_ptr<Event> record_timed() = 0;
   /// Work put here from now on begins after `event`, of any stream of this device.
   virtual void wait(const Event& event) = 0;
   /// Copies from memory of the host or the device to memory of either. If the host's memory is not

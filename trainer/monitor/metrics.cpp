@@ -52,7 +52,7 @@ std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const Rank
   put(k_count, static_cast<double>(unlogged_.score.count));
   put(k_samples, static_cast<double>(unlogged_.samples));
   put(k_input, (seconds.input - before_.input) / elapsed);
-  put(k_waiting, (communicator_.seconds_waiting() - waiting_before_) / elapsed);
+  put(k_waiting, (seconds.waiting - before_.waiting) / elapsed);
   put(k_under_way, seconds.under_way - before_.under_way);
   put(k_exposed, seconds.exposed - before_.exposed);
   put(k_metric_sums + static_cast<std::size_t>(communicator_.rank()),
@@ -90,7 +90,6 @@ std::optional<LogLine> Metrics::line(std::int64_t step, double epoch, const Rank
   unlogged_ = {};
   steps_ = 0;
   before_ = seconds;
-  waiting_before_ = communicator_.seconds_waiting();
   return line;
 }
 

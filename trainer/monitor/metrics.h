@@ -38,6 +38,7 @@ struct RankSeconds {
   double computing = 0; ///< Forward and backward.
   double under_way = 0; ///< With gradients under way.
   double exposed = 0;   ///< Of those, waiting.
+  double waiting = 0;   ///< Waiting for other ranks, in all.
 };
 
 /// Tells which rank holds the others back: the one that took half as long again as the median, two
@@ -76,7 +77,6 @@ class Metrics {
   Unlogged& unlogged_;
   std::vector<double> sums_;
   RankSeconds before_;
-  double waiting_before_ = 0;
   std::int64_t steps_ = 0;
 };
 

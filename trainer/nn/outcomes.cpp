@@ -1,5 +1,7 @@
 #include "trainer/nn/outcomes.h"
 
+#include <utility>
+
 namespace trainer {
 namespace {
 
@@ -10,8 +12,7 @@ Seen& slot_of(const Buffer& slots, std::size_t number) {
 } // namespace
 
 Outcomes::Outcomes(Device& device)
-    : stream_(device.stream()),
-      seen_(device.allocate_pinned(k_most_under_way * sizeof(Seen), DType::u8)) {}
+    : seen_(device.allocate_pinned(k_most_under_way * sizeof(Seen), DType::u8)) {}
 
 Seen* Outcomes::begin() {
   Seen& seen = slot_of(seen_, sent_); // Nothing writes to it: its last results have been taken.
@@ -19,8 +20,9 @@ Seen* Outcomes::begin() {
   return &seen;
 }
 
-void Outcomes::send(std::int64_t step, bool has_state, bool counts) {
-  slots_[sent_ % k_most_under_way] = {step, has_state, counts, stream_.record()};
+void Outcomes::send(std::int64_t step, std::shared_ptr<const Event> came, bool has_state,
+                    bool counts) {
+  slots_[sent_ % k_most_under_way] = {step, has_state, counts, std::move(came)};
   ++sent_;
 }
 

@@ -36,9 +36,10 @@ class Outcomes {
   /// A cleared slot for the kernels queued on the device's stream from now on. Call only if fewer
   /// than k_most_under_way are under way.
   Seen* begin();
-  /// Marks the slot as under way, for step `step`. `has_state`: kernels write an optimizer state,
-  /// too. A score that does not count is zero.
-  void send(std::int64_t step, bool has_state = false, bool counts = true);
+  /// Marks the slot as under way, for step `step`, until `came` passes. `has_state`: kernels write
+  /// an optimizer state, too. A score that does not count is zero.
+  void send(std::int64_t step, std::shared_ptr<const Event> came, bool has_state = false,
+            bool counts = true);
 
   std::size_t under_way() const { return sent_ - taken_; }
   /// Whether the oldest one under way has arrived. There must be one.
@@ -53,11 +54,10 @@ class Outcomes {
     std::int64_t step = 0;
     bool has_state = false;
     bool counts = true;
-    std::unique_ptr<Event> came;
+    std::shared_ptr<const Event> came;
   };
   const Slot& oldest() const { return slots_[taken_ % k_most_under_way]; }
 
-  Stream& stream_;
   Buffer seen_; ///< Pinned.
   std::array<Slot, k_most_under_way> slots_;
   std::size_t sent_ = 0;

@@ -39,7 +39,7 @@ Score evaluate(Model& model, ParameterOwner& owner, const Split& split, Device& 
       model.evaluate(batch_of(0, 1), owner, &unused);
     }
   }
-  outcomes.send(0);
+  outcomes.send(0, device.stream().record());
   outcomes.wait();
   return sum_over_ranks(outcomes.take().score, communicator);
 }

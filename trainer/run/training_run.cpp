@@ -21,11 +21,15 @@
 namespace trainer {
 namespace {
 
-RankSeconds seconds_of(const TrainingStep& training) {
-  return {.input = training.seconds_input(),
-          .computing = training.seconds_computing(),
-          .under_way = training.exchange().seconds_under_way(),
-          .exposed = training.exchange().seconds_exposed()};
+/// On a GPU it is the GPU that waits for other ranks, and the host goes on.
+RankSeconds seconds_of(const TrainingStep& training, const Communicator& communicator,
+                       const Device& device) {
+  const StepClock& clock = training.clock();
+  return {.input = clock.seconds_input(),
+          .computing = clock.seconds_computing(),
+          .under_way = clock.seconds_under_way(),
+          .exposed = clock.seconds_exposed(),
+          .waiting = device.is_host() ? communicator.seconds_waiting() : clock.seconds_exposed()};
 }
 
 std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
@@ -257,7 +261,7 @@ void TrainingRun::make_up_for_line(Metrics& metrics, double epoch, Outputs& outp
   if (last_line_) {
     outputs.line_once(*last_line_);
   }
-  if (const auto line = metrics.line(progress_.step, epoch, {})) {
+  if (const auto line = metrics.line(progress_.step, epoch, RankSeconds{})) {
     outputs.line_once(*line);
   }
 }
@@ -322,7 +326,8 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
     }
     if (is_logged_step(steps)) {
       const bool is_first = !last_line_;
-      last_line_ = metrics.line(progress_.step, loader.epochs(), seconds_of(training));
+      last_line_ = metrics.line(progress_.step, loader.epochs(),
+                                seconds_of(training, communicator, device_));
       if (last_line_) {
         last_line_->learning_rate = replica_->optimizer.seen().learning_rate;
         if (options_.precision != Precision::fp32) {
@@ -368,7 +373,9 @@ void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
   }
   outputs.held_out(score_held_out(communicator), progress_.step, scored_things(data_));
   if (!device_.is_host() && last_line_) {
+    const SampleSource& source = *data_.train.source;
     outputs.say(figures_text(last_line_->samples_per_second / communicator.world_size(),
+                             source.kind().is_text() ? source.width(field::Name::ids) : 0,
                              replica_->model->flops(), device_));
   }
   if (settings_.timeline != 0) {

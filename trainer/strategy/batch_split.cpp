@@ -61,17 +61,16 @@ std::size_t BatchSplit::first() const {
                          std::size_t{0});
 }
 
-bool BatchSplit::after_step(double seconds_computing) {
+bool BatchSplit::after_step(const WorkDone& done) {
   if (!by_speed_ || ++steps_ < period_) {
     return false;
   }
-  const double seconds = std::max(seconds_computing - seconds_before_, 1e-9);
+  const double seconds = std::max(done.seconds - before_.seconds, 1e-9);
   std::fill(speeds_.begin(), speeds_.end(), 0.0F);
-  speeds_[rank_] =
-      static_cast<float>(static_cast<double>(steps_) * static_cast<double>(rows_[rank_]) / seconds);
+  speeds_[rank_] = static_cast<float>(static_cast<double>(done.rows - before_.rows) / seconds);
   communicator_.all_reduce(speeds_, "speeds");
   const std::vector<double> speeds(speeds_.begin(), speeds_.end());
-  seconds_before_ = seconds_computing;
+  before_ = done;
   steps_ = 0;
   period_ = k_period;
 

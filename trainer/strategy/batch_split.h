@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/collectives/communicator.h"
+#include "trainer/strategy/step_clock.h"
 
 namespace trainer {
 
@@ -29,9 +30,9 @@ class BatchSplit {
   std::size_t rows() const { return rows_[rank_]; }
   const std::vector<std::size_t>& all_rows() const { return rows_; }
 
-  /// Call after each step, with the total time that this rank has computed. Collective every so
-  /// many steps; returns true, on every rank, if the shares have changed.
-  bool after_step(double seconds_computing);
+  /// Call after each step, with all that this rank has done. Collective every so many steps;
+  /// returns true, on every rank, if the shares have changed.
+  bool after_step(const WorkDone& done);
 
  private:
   bool by_speed_;
@@ -41,7 +42,7 @@ class BatchSplit {
   std::span<float> speeds_;       ///< Per rank; registered with the communicator.
   std::int64_t steps_ = 0;        ///< Since the ranks last exchanged speeds.
   std::int64_t period_;
-  double seconds_before_ = 0;
+  WorkDone before_; ///< Done by then.
 };
 
 } // namespace trainer

@@ -19,6 +19,7 @@
 #include "trainer/nn/batch.h"
 #include "trainer/nn/parameter_owner.h"
 #include "trainer/nn/tensor_table.h"
+#include "trainer/strategy/step_clock.h"
 
 namespace trainer {
 
@@ -32,7 +33,8 @@ class Exchange {
     elsewhere, ///< By servers; the host sends them the step's score in update().
   };
 
-  Exchange() = default;
+  /// `timeline`, if given, records what the rank does. Both outlive the Exchange.
+  explicit Exchange(Device& device, Timeline* timeline = nullptr) : clock_(device, timeline) {}
   virtual ~Exchange() = default;
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -54,14 +56,12 @@ class Exchange {
   /// other ranks went back to a checkpoint, or went on without this rank.
   virtual std::int64_t receive() = 0;
 
-  /// Total time in which gradients were under way, from the first bucket's start to the last one's
-  /// end; and the part of it that the rank waited, which computing did not hide.
-  double seconds_under_way() const { return seconds_under_way_; }
-  double seconds_exposed() const { return seconds_exposed_; }
+  /// Where the time of its steps goes.
+  StepClock& clock() { return clock_; }
+  const StepClock& clock() const { return clock_; }
 
- protected:
-  double seconds_under_way_ = 0;
-  double seconds_exposed_ = 0;
+ private:
+  StepClock clock_;
 };
 
 } // namespace trainer

@@ -1,9 +1,5 @@
 #include "trainer/strategy/reduced.h"
 
-#include <algorithm>
-
-#include "trainer/clock.h"
-
 namespace trainer {
 namespace {
 
@@ -14,8 +10,8 @@ constexpr std::size_t k_apart = 16;
 
 Reduced::Reduced(Communicator& communicator, Replica& replica, const Buckets& buckets,
                  bool needs_norm, Timeline* timeline)
-    : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
-      wire_(buckets.wire),
+    : Exchange(replica.device, timeline), communicator_(communicator), replica_(replica),
+      gradients_(replica.gradients), wire_(buckets.wire),
       shards_(gradients_.size(), buckets, communicator.rank(), communicator.world_size()),
       owner_(replica.make_owner(communicator)),
       gathered_(replica.sharding.stage == 3 ? static_cast<Gathered*>(owner_.get()) : nullptr),
@@ -26,7 +22,7 @@ Reduced::Reduced(Communicator& communicator, Replica& replica, const Buckets& bu
                        !replica.optimizer.needs_whole_tensors()
                    ? Updates::at_once
                    : Updates::together),
-      timeline_(timeline), squares_memory_(0) {
+      squares_memory_(0) {
   if (needs_norm) {
     const std::size_t count =
         k_apart * static_cast<std::size_t>(shards_.ranks()) + 1 + shards_.buckets().size();
@@ -54,18 +50,18 @@ void Reduced::start(std::size_t number) {
       is_last && !is_own_chunks_only() && wire_ == WireType::fp32 ? registered.size() : 0;
   const ArenaRange& range = shards_.buckets()[number];
   const std::span<float> bucket(gradients_.data() + range.first, range.size() + more);
-  const double at = now();
   const auto kind =
       is_own_chunks_only() ? Collective::Kind::reduce_scatter : Collective::Kind::all_reduce;
-  under_way_.push_back({communicator_.start(kind, bucket, "gradients", wire_), number, at});
+  clock().start_sum();
+  under_way_.push_back({communicator_.start(kind, bucket, "gradients", wire_), number});
   if (is_last && more < registered.size()) { // Its numbers need more bits than the gradients.
-    under_way_.push_back({communicator_.start_all_reduce(registered, "votes"), k_no_bucket, at});
+    clock().start_sum();
+    under_way_.push_back({communicator_.start_all_reduce(registered, "votes"), k_no_bucket});
   }
   if (replica_.sharding.stage >= 2 && number + 1 >= k_sums_under_way) {
+    clock().lap(StepClock::Part::compute);
     give_back(number + 1 - k_sums_under_way);
-    const double done = now();
-    seconds_exposed_ += done - at;
-    note(timeline_, Timeline::What::wait, at, done);
+    clock().lap(StepClock::Part::wait);
   }
 }
 
@@ -78,26 +74,16 @@ void Reduced::give_back(std::size_t buckets) {
 }
 
 void Reduced::synchronise() {
-  double at = now();
-  double network_free = 0; // Buckets travel one after the other, and so lie their spans.
+  clock().skip();
   for (const UnderWay& sum : under_way_) {
     communicator_.wait_in(replica_.device.stream(), sum.ticket);
-    const double done = now();
-    seconds_exposed_ += done - at;
-    note(timeline_, Timeline::What::wait, at, done);
-    note(timeline_, Timeline::What::all_reduce, std::max(sum.started, network_free), done);
-    network_free = done;
-    if (&sum == &under_way_.back()) {
-      seconds_under_way_ += done - under_way_.front().started;
-    }
-    at = done;
+    clock().end_sum();
     if (replica_.sharding.stage >= 2 && sum.bucket != k_no_bucket) {
       give_back(sum.bucket + 1);
     }
     if (updates_ == Updates::at_once && sum.bucket != k_no_bucket) {
       update_bucket(sum.bucket);
-      at = now();
-      note(timeline_, Timeline::What::update, done, at);
+      clock().lap(StepClock::Part::update);
     }
   }
 }
@@ -126,14 +112,13 @@ void Reduced::update(const Score& /*score*/) {
 
 /// At stage 3 they are gathered when needed.
 std::int64_t Reduced::receive() {
-  const double begin = now();
-  for (const Communicator::Ticket ticket : gathers_) {
-    communicator_.wait_in(replica_.device.stream(), ticket);
-  }
   if (!gathers_.empty()) {
+    clock().skip();
+    for (const Communicator::Ticket ticket : gathers_) {
+      communicator_.wait_in(replica_.device.stream(), ticket);
+    }
     gathers_.clear();
-    seconds_exposed_ += now() - begin;
-    note(timeline_, Timeline::What::wait, begin, now());
+    clock().lap(StepClock::Part::wait);
   }
   owner_->change();
   return replica_.optimizer.step();

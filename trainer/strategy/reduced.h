@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "trainer/collectives/communicator.h"
-#include "trainer/monitor/timeline.h"
 #include "trainer/run/replica.h"
 #include "trainer/strategy/exchange.h"
 #include "trainer/strategy/gathered.h"
@@ -51,7 +50,6 @@ class Reduced final : public Exchange {
   struct UnderWay {
     Communicator::Ticket ticket;
     std::size_t bucket; ///< k_no_bucket: the extra floats.
-    double started;
   };
   static constexpr std::size_t k_no_bucket = SIZE_MAX;
 
@@ -63,7 +61,6 @@ class Reduced final : public Exchange {
   std::unique_ptr<Replicated> owner_; ///< Of the replica's parameters.
   Gathered* gathered_;                ///< owner_ at stage 3; else null.
   Updates updates_;
-  Timeline* timeline_;
   std::vector<UnderWay> under_way_;           ///< In this step.
   std::size_t given_back_ = 0;                ///< Buckets whose chunks of other ranks are freed.
   std::vector<Communicator::Ticket> gathers_; ///< All-gathers of updated chunks.

@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "trainer/clock.h"
 #include "trainer/collectives/records.h"
 #include "trainer/device/host_view.h"
 #include "trainer/errors.h"
@@ -28,11 +27,10 @@ TrainingStep::TrainingStep(Communicator& communicator, Replica& replica, const S
                    std::make_unique<Reduced>(communicator, replica, options.buckets,
                                              options.limits(replica.precision).need_norm(),
                                              timeline),
-                   split, timeline) {}
+                   split) {}
 
 TrainingStep::TrainingStep(Communicator& communicator, Replica& replica, const StepOptions& options,
-                           std::unique_ptr<Exchange> exchange, BatchSplit* split,
-                           Timeline* timeline)
+                           std::unique_ptr<Exchange> exchange, BatchSplit* split)
     : communicator_(communicator), replica_(replica), gradients_(replica.gradients),
       limits_(options.limits(replica.precision)), exchange_(std::move(exchange)),
       updates_(exchange_->updates()),
@@ -42,7 +40,7 @@ TrainingStep::TrainingStep(Communicator& communicator, Replica& replica, const S
               !replica.device.is_host() && (updates_ == Exchange::Updates::with_pass ||
                                             updates_ == Exchange::Updates::elsewhere),
               [this](std::size_t count) { start(count); }),
-      outcomes_(replica.device), votes_(replica.registered), split_(split), timeline_(timeline) {
+      outcomes_(replica.device), votes_(replica.registered), split_(split) {
   replica.optimizer.set_limits(limits_);
 }
 
@@ -70,6 +68,12 @@ void TrainingStep::throw_not_finite(const char* what, std::int64_t step) const {
                           replica_.model->tensors().suspect(parameters.values())));
 }
 
+void TrainingStep::send_outcome(std::int64_t step, std::shared_ptr<const Event> came,
+                                bool has_state, bool counts) {
+  outcomes_.send(step, std::move(came), has_state, counts);
+  marked_.push_back(clock().marked());
+}
+
 /// Takes what has come of the steps so far, and waits while more than so many are under way.
 void TrainingStep::collect(std::size_t most_under_way) {
   while (outcomes_.under_way() > 0) {
@@ -84,6 +88,8 @@ void TrainingStep::collect(std::size_t most_under_way) {
       communicator_.check(); // What came of sums that were broken off says nothing.
     }
     const Outcome outcome = outcomes_.take();
+    exchange_->clock().read(marked_.front());
+    marked_.pop_front();
     if (!std::isfinite(outcome.score.loss)) {
       throw_not_finite("the loss", outcome.step);
     }
@@ -100,13 +106,15 @@ void TrainingStep::collect(std::size_t most_under_way) {
 
 Score TrainingStep::settle() {
   collect(0);
+  while (!exchange_->clock().read_passed()) { // Of what follows the last outcome.
+    communicator_.check();
+    std::this_thread::yield();
+  }
   return std::exchange(finished_score_, {});
 }
 
 Score TrainingStep::run(const Batch& batch) {
-  const double begin = now();
-  seconds_input_ += batch.seconds;
-  note(timeline_, Timeline::What::input, begin - batch.seconds, begin);
+  exchange_->clock().begin(batch.seconds, batch.rows);
   std::fill(votes_.begin(), votes_.end(), 0.0F);
   if (!votes_.empty()) {
     votes_[k_wants_pause] = wants_pause_ ? 1.0F : 0.0F;
@@ -119,12 +127,8 @@ Score TrainingStep::run(const Batch& batch) {
   if (!updates_last()) {
     replica_.optimizer.begin_step();
   }
-  const double exposed = exchange_->seconds_exposed();
   exchange_->begin(batch);
   compute(batch, seen);
-  const double computed = now();
-  seconds_computing_ += computed - begin - (exchange_->seconds_exposed() - exposed);
-  note(timeline_, Timeline::What::compute, begin, computed);
   if (replica_.device.is_host()) {
     before_update_();
   }
@@ -139,7 +143,7 @@ Score TrainingStep::run(const Batch& batch) {
     replica_.optimizer.set_state(step, 0, replica_.optimizer.seen().loss_scale);
   }
   communicator_.set_step(replica_.optimizer.step());
-  has_new_shares_ = split_ != nullptr && split_->after_step(seconds_input_ + seconds_computing_);
+  has_new_shares_ = split_ != nullptr && split_->after_step(clock().done());
   return std::exchange(finished_score_, {});
 }
 
@@ -164,7 +168,8 @@ void TrainingStep::compute(const Batch& batch, Seen& seen) {
   });
   start(gradients_.size());
   const bool has_state = !updates_last() || !limits_.need_norm(); // Else prepare() is to come.
-  outcomes_.send(replica_.optimizer.step() + (updates_last() ? 1 : 0), has_state, batch.weight > 0);
+  send_outcome(replica_.optimizer.step() + (updates_last() ? 1 : 0),
+               exchange_->clock().lap(StepClock::Part::compute), has_state, batch.weight > 0);
   collect(steps_ahead_);
 }
 
@@ -228,16 +233,16 @@ void TrainingStep::report_skipped(const StepState& state, double scale_before) {
 }
 
 void TrainingStep::update() {
-  const double begin = now();
+  exchange_->clock().skip();
   if (limits_.need_norm()) {
     replica_.optimizer.prepare(exchange_->sum_squares(),
                                &outcomes_.begin()->state); // The score was sent.
-    outcomes_.send(replica_.optimizer.step() + 1, true);
+    send_outcome(replica_.optimizer.step() + 1, replica_.device.stream().record(), true);
     collect(steps_ahead_);
   }
   replica_.optimizer.begin_step();
   exchange_->update(finished_score_);
-  note(timeline_, Timeline::What::update, begin, now());
+  exchange_->clock().lap(StepClock::Part::update);
 }
 
 } // namespace trainer

@@ -22,6 +22,7 @@
 // of it.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -29,7 +30,6 @@
 #include <vector>
 
 #include "trainer/collectives/communicator.h"
-#include "trainer/monitor/timeline.h"
 #include "trainer/nn/outcomes.h"
 #include "trainer/run/replica.h"
 #include "trainer/strategy/batch_split.h"
@@ -55,15 +55,14 @@ enum Vote : std::size_t { k_wants_pause, k_rows, k_vote_floats = 16 };
 
 class TrainingStep {
  public:
-  /// The ranks sum gradients directly. `split`, if given, gets the duration of each step, and
-  /// `timeline`, if given, records its parts. Both outlive the TrainingStep. The ranks vote in each
-  /// step if the replica has k_vote_floats extra floats.
+  /// The ranks sum gradients directly. `split`, if given, gets the durations of steps, and
+  /// `timeline`, if given, records their parts. Both outlive the TrainingStep. The ranks vote in
+  /// each step if the replica has k_vote_floats extra floats.
   TrainingStep(Communicator& communicator, Replica& replica, const StepOptions& options,
                BatchSplit* split = nullptr, Timeline* timeline = nullptr);
   /// With another exchange; the communicator names this rank and its peers in messages.
   TrainingStep(Communicator& communicator, Replica& replica, const StepOptions& options,
-               std::unique_ptr<Exchange> exchange, BatchSplit* split = nullptr,
-               Timeline* timeline = nullptr);
+               std::unique_ptr<Exchange> exchange, BatchSplit* split = nullptr);
 
   /// Votes for (or no longer for) a pause of all ranks after a step.
   void ask_for_pause(bool wants) { wants_pause_ = wants; }
@@ -91,14 +90,14 @@ class TrainingStep {
   /// Whether the last step has changed the ranks' shares of a batch; the same on every rank.
   bool has_new_shares() const { return has_new_shares_; }
 
-  /// Total time spent on input, and in forward and backward.
-  double seconds_input() const { return seconds_input_; }
-  double seconds_computing() const { return seconds_computing_; }
+  /// Where the time of its steps goes; on a GPU, of those that run() or settle() has reported.
+  const StepClock& clock() const { return exchange_->clock(); }
   Exchange& exchange() { return *exchange_; }
-  const Exchange& exchange() const { return *exchange_; }
 
  private:
   void compute(const Batch& batch, Seen& seen);
+  void send_outcome(std::int64_t step, std::shared_ptr<const Event> came, bool has_state,
+                    bool counts = true);
   void collect(std::size_t most_under_way);
   void start(std::size_t ready);
   void update();
@@ -123,17 +122,15 @@ class TrainingStep {
   std::size_t started_ = 0; ///< Buckets started in this step.
   Passes passes_;
   Outcomes outcomes_;
-  Score finished_score_; ///< Of the steps that have finished since the last run().
+  std::deque<std::uint64_t> marked_; ///< Points of the clock that each outcome under way is behind.
+  Score finished_score_;             ///< Of the steps that have finished since the last run().
   std::function<void()> before_update_ = [] {};
   std::span<float> votes_;
   bool wants_pause_ = false;
   std::uint64_t first_overflow_ = UINT64_MAX; ///< Place in the arena of this rank's first one.
   std::string overflow_;
   BatchSplit* split_;
-  Timeline* timeline_;
   bool has_new_shares_ = false;
-  double seconds_input_ = 0;
-  double seconds_computing_ = 0;
 };
 
 } // namespace trainer

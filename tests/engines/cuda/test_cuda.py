@@ -90,6 +90,9 @@ def test_a_gpu_trains_bert_alone_and_as_two_ranks_and_continues_what_a_cpu_began
     def run(*flags, steps=4):
         out, _ = end(trainer_process.start(on_cpu, tokens, *text_data.BERT, f"--steps={steps}",
                                            "--lr-schedule=constant", *flags))
+        if "--device=cuda" in flags:
+            figures = out.splitlines()[-1]
+            assert re.match(r"[\d,]+ tokens/s a device, [\d.e-]+ TFLOP/s, ", figures), out
         return held_out(out)
     expected = run("--device=cpu", "--batch-size=8")
     assert run("--device=cuda", "--batch-size=8") == pytest.approx(expected, abs=2e-3)
@@ -135,6 +138,41 @@ def test_two_gpus_of_one_process_and_of_two_workers_learn_the_same(on_cpu, data,
     assert said in outs[0] and "not NCCL" not in outs[0]
     assert ("NCCL 2.30.7, 2 ranks" in mirrored) == (how == "auto")
     assert held_out(outs[0]) == pytest.approx(held_out(mirrored), abs=2e-3)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_gpus_of_unlike_speeds_sum_the_same_buckets(on_cpu, data, seed):
+    flags = ["--devices=gpu:0,gpu:1", "--hidden=512,256", "--steps=4", "--batch-size=4",
+             "--communication=ring"]
+    expected, _ = end(start(on_cpu, data, *flags))
+    out, _ = end(start(on_cpu, data, *flags, DTRAIN_FAKE_KERNEL_US="1500,50",
+                       DTRAIN_FAKE_SEED=str(seed)))
+    assert held_out(out) == held_out(expected)
+
+
+@pytest.mark.parametrize("how", ["ring", "auto"])
+def test_a_slow_gpu_is_named_and_gets_a_smaller_share_on_request(on_cpu, data, how):
+    flags = ["--devices=gpu:0,gpu:1", "--steps=12", "--batch-size=16", "--log-every=3",
+             f"--communication={how}"]
+    out, _ = end(start(on_cpu, data, *flags, DTRAIN_FAKE_KERNEL_US="20,4000"))
+    assert re.search(r"replica 1 is slow: .*; --batch-split=speed", out)
+    out, _ = end(start(on_cpu, data, *flags, "--batch-split=speed", DTRAIN_FAKE_KERNEL_US="20,4000"))
+    [(fast, slow)] = re.findall(r"shares of the 32 samples .*: (\d+), (\d+)", out)
+    assert int(fast) + int(slow) == 32 and int(slow) < 13
+
+
+def test_a_timeline_of_a_gpu_shows_when_it_computes_and_waits(on_cpu, data, tmp_path):
+    path = tmp_path / "trace.json"
+    end(start(on_cpu, data, "--devices=gpu:0,gpu:1", "--steps=6", "--batch-size=8",
+              "--communication=ring", f"--timeline={path}", DTRAIN_FAKE_KERNEL_US="20,4000"))
+    spans = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
+
+    def seconds(rank, name):
+        found = [e["dur"] / 1e6 for e in spans if (e["pid"], e["name"]) == (rank, name)]
+        assert len(found) >= 6
+        return sum(found)
+    assert seconds(1, "forward and backward") > 1.5 * seconds(0, "forward and backward")
+    assert seconds(0, "wait") > seconds(1, "wait")
 
 
 def test_two_workers_of_two_gpus_each_are_one_communicator_of_nccls(on_cpu, data):

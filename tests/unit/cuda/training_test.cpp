@@ -19,6 +19,7 @@
 #include "trainer/errors.h"
 #include "trainer/models/model.h"
 #include "trainer/run/evaluate.h"
+#include "trainer/strategy/batch_split.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/training_step.h"
 
@@ -244,7 +245,7 @@ TEST_CASE("a step on one GPU is few calls, which make no events, and copy what i
       for (const char* name :
            {"kernel", "noted", "cudaGraphLaunch", "cudaEventRecord", "cudaStreamWaitEvent",
             "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventCreateWithFlags", "cudaEventDestroy",
-            "cudaStreamSynchronize", "cudaMalloc"}) {
+            "cudaStreamSynchronize", "cudaEventSynchronize", "cudaMalloc"}) {
         calls[name] += sign * cuda_on_cpu::calls(name);
       }
     };
@@ -475,6 +476,107 @@ TEST_CASE("two GPUs in one process learn what one with their global batch learns
   }
 }
 
+namespace {
+
+/// While it lives, kernels take so many microseconds on each GPU, more or less.
+class KernelTimes {
+ public:
+  explicit KernelTimes(const char* of_gpus, int seed = 1) {
+    setenv("DTRAIN_FAKE_KERNEL_US", of_gpus, 1);
+    setenv("DTRAIN_FAKE_SEED", std::to_string(seed).c_str(), 1);
+  }
+  ~KernelTimes() {
+    unsetenv("DTRAIN_FAKE_KERNEL_US");
+    unsetenv("DTRAIN_FAKE_SEED");
+  }
+  KernelTimes(const KernelTimes&) = delete;
+  KernelTimes& operator=(const KernelTimes&) = delete;
+};
+
+/// Of each of two GPUs of unlike speed what its clock has read after so many steps.
+struct Clocked {
+  StepClock clock;
+  std::vector<std::size_t> shares;
+};
+std::vector<Clocked> clock_two(std::int64_t steps, bool by_speed) {
+  const Dataset data = synthetic_dataset(96, 1);
+  std::mutex mutex;
+  std::map<int, Clocked> clocked;
+  run_replicas(2, CrossDeviceOps::shares, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const auto gpu = make_gpu(rank);
+    DeviceCommunicator of_gpu(communicator, *gpu);
+    Replica replica(fitted(k_model, data), {}, *gpu, of_gpu);
+    replica.attach(of_gpu);
+    replica.initialize(k_seed);
+    BatchSplit split(by_speed, 12, of_gpu);
+    TrainingStep training(of_gpu, replica, {.buckets = 16 << 10}, &split);
+    Loader loader(data.train, *gpu, {12, rank, 2, k_seed, 0, steps}, {.leaves_gathering = true});
+    for (const Batch& batch : loader) {
+      training.run(batch);
+      if (training.has_new_shares()) {
+        loader.set_share(split.first(), split.rows());
+      }
+    }
+    training.settle();
+    const std::lock_guard lock(mutex);
+    clocked.emplace(rank, Clocked{training.clock(), split.all_rows()});
+  });
+  return {clocked.at(0), clocked.at(1)};
+}
+
+} // namespace
+
+TEST_CASE("of two GPUs the slow one is seen to compute for longer, and the other to wait for it") {
+  const KernelTimes times("20,10000");
+  const auto clocked = clock_two(4, false);
+  const StepClock& fast = clocked[0].clock;
+  const StepClock& slow = clocked[1].clock;
+  CHECK(fast.done().rows == 48);
+  CHECK(slow.done().rows == 48);
+  CHECK(slow.seconds_computing() > 4 * 8 * 5e-3); // A step is at least so many kernels.
+  CHECK(slow.seconds_computing() > 2 * fast.seconds_computing());
+  CHECK(fast.seconds_exposed() > 2 * slow.seconds_exposed());
+  for (const StepClock* clock : {&fast, &slow}) {
+    CHECK(clock->seconds_under_way() > 0);
+    CHECK(clock->seconds_under_way() >= clock->seconds_exposed());
+  }
+}
+
+TEST_CASE("the slower one of two GPUs gets a smaller share of each batch") {
+  const KernelTimes times("20,4000");
+  const auto clocked = clock_two(12, true);
+  CHECK(clocked[0].shares == clocked[1].shares);
+  CHECK(clocked[0].shares[0] + clocked[0].shares[1] == 24);
+  CHECK(clocked[0].shares[1] < 10);
+}
+
+TEST_CASE("GPUs of unlike speeds bring their buckets in the same order, and learn the same bits") {
+  std::vector<Trained> expected;
+  for (const auto ops : {CrossDeviceOps::shares, CrossDeviceOps::reduction_to_one,
+                         CrossDeviceOps::hierarchical_copy}) {
+    for (const int seed : {1, 2, 3}) {
+      CAPTURE(seed);
+      const KernelTimes times(seed == 2 ? "300,20" : "20,300", seed);
+      std::vector<Trained> found(2);
+      run_replicas(2, ops, [&](Communicator& communicator) {
+        const auto gpu = make_gpu(communicator.rank());
+        DeviceCommunicator of_gpu(communicator, *gpu);
+        Task task = on_images();
+        task.steps = 3;
+        found[static_cast<std::size_t>(communicator.rank())] =
+            train_on(*gpu, of_gpu, {.buckets = 4 << 10}, {}, task);
+      });
+      expected = expected.empty() ? found : expected; // Of two values each way has the same sum.
+      for (const Trained& one : found) {
+        for (std::size_t t = 0; t < one.tensors.size(); ++t) {
+          CHECK(one.tensors[t].values == expected[0].tensors[t].values);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("what a stream is given is done when somebody waits for it, in the order of events") {
   const auto made_gpu = make_gpu();
   CudaDevice& gpu = *made_gpu;
@@ -496,6 +598,24 @@ TEST_CASE("what a stream is given is done when somebody waits for it, in the ord
   CHECK(done->has_passed());
   CHECK(arrived->has_passed());
   CHECK(back.data()[1] == 4);
+}
+
+TEST_CASE("a kernel's time is read from events around it, and is there once it has passed") {
+  const KernelTimes times("3000");
+  const auto gpu = make_gpu();
+  On<float> x(*gpu, {1.0F});
+  const Buffer squares = gpu->allocate(1, DType::f64);
+  const auto before = gpu->stream().record_timed();
+  constexpr int k_kernels = 5;
+  for (int i = 0; i < k_kernels; ++i) {
+    gpu->kernels().squares(gpu->stream(), 1, x.data(), static_cast<double*>(squares.memory()));
+  }
+  const auto after = gpu->stream().record_timed();
+  CHECK(!after->has_passed());
+  after->wait();
+  CHECK(after->has_passed());
+  CHECK(after->seconds_since(*before) > k_kernels * 1.5e-3 - 1e-6);
+  CHECK(after->seconds_since(*after) == 0);
 }
 
 TEST_CASE(

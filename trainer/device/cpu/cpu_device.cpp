@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "trainer/clock.h"
 #include "trainer/device/unlinked_file.h"
 
 namespace trainer {
@@ -15,13 +16,22 @@ namespace {
 
 class CpuEvent final : public Event {
  public:
+  /// `at`: when it passed, if it is timed.
+  explicit CpuEvent(double at = 0) : at_(at) {}
   bool has_passed() const override { return true; }
   void wait() const override {}
+  double seconds_since(const Event& earlier) const override {
+    return at_ - static_cast<const CpuEvent&>(earlier).at_;
+  }
+
+ private:
+  double at_;
 };
 
 } // namespace
 
 std::unique_ptr<Event> CpuStream::record() { return std::make_unique<CpuEvent>(); }
+std::unique_ptr<Event> CpuStream::record_timed() { return std::make_unique<CpuEvent>(now()); }
 
 void CpuStream::copy(const void* from, void* to, std::size_t bytes) {
   std::memcpy(to, from, bytes);

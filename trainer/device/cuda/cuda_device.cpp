@@ -84,7 +84,8 @@ constexpr const char* k_some_work = "work on a GPU (--cuda-launch-blocking names
 /// A pool of a GPU's events, so that a step creates none.
 class EventPool {
  public:
-  explicit EventPool(int gpu) : gpu_(gpu) {}
+  /// `flags`: of CUDA's events; with cudaEventDisableTiming they cost less.
+  EventPool(int gpu, unsigned flags) : gpu_(gpu), flags_(flags) {}
   ~EventPool() {
     cudaSetDevice(gpu_);
     for (const cudaEvent_t event : spare_) {
@@ -105,7 +106,7 @@ class EventPool {
       }
     }
     cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), what);
+    check(cudaEventCreateWithFlags(&event, flags_), what);
     return event;
   }
   void give(cudaEvent_t event) {
@@ -115,6 +116,7 @@ class EventPool {
 
  private:
   int gpu_;
+  unsigned flags_;
   std::mutex mutex_;
   std::vector<cudaEvent_t> spare_;
 };
@@ -140,6 +142,12 @@ class CudaEvent final : public Event {
     return error == cudaSuccess;
   }
   void wait() const override { wait_for(k_some_work); }
+  double seconds_since(const Event& earlier) const override {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, static_cast<const CudaEvent&>(earlier).get(), event_),
+          "the time between two events");
+    return 1e-3 * milliseconds;
+  }
   /// `what` names the operation in an error.
   void wait_for(const char* what) const { check(cudaEventSynchronize(event_), what); }
   cudaEvent_t get() const { return event_; }
@@ -190,10 +198,19 @@ class Capture {
   bool is_open_ = true;
 };
 
+/// Those of a GPU's events that have no time, and those that have one.
+struct EventPools {
+  explicit EventPools(int gpu)
+      : plain(std::make_shared<EventPool>(gpu, cudaEventDisableTiming)),
+        timed(std::make_shared<EventPool>(gpu, cudaEventDefault)) {}
+  std::shared_ptr<EventPool> plain;
+  std::shared_ptr<EventPool> timed;
+};
+
 class CudaStream final : public Stream {
  public:
   /// `allocations`: the device's counter.
-  CudaStream(int gpu, std::shared_ptr<EventPool> events, std::atomic<std::uint64_t>& allocations)
+  CudaStream(int gpu, EventPools events, std::atomic<std::uint64_t>& allocations)
       : events_(std::move(events)), narrowed_(gpu, allocations), allocations_(allocations) {
     constexpr const char* k_what = "a stream";
     use(gpu, k_what);
@@ -231,7 +248,10 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   std::unique_ptr<Event> record() override {
-    return std::make_unique<CudaEvent>(events_, handle_, "an event");
+    return std::make_unique<CudaEvent>(events_.plain, handle_, "an event");
+  }
+  std::unique_ptr<Event> record_timed() override {
+    return std::make_unique<CudaEvent>(events_.timed, handle_, "a timed event");
   }
   void wait(const Event& event) override {
     constexpr const char* k_what = "waiting for an event";
@@ -292,7 +312,7 @@ class CudaStream final : public Stream {
     }
     check(error, kernel);
     if (is_blocking_) {
-      CudaEvent(events_, handle_, kernel).wait_for(kernel);
+      CudaEvent(events_.plain, handle_, kernel).wait_for(kernel);
     }
   }
 
@@ -315,7 +335,7 @@ class CudaStream final : public Stream {
   }
 
   CudaStreamHandle handle_;
-  std::shared_ptr<EventPool> events_;
+  EventPools events_;
   bool is_blocking_ = is_launch_blocking();
   Narrowed narrowed_;
   const std::atomic<std::uint64_t>& allocations_;
@@ -326,7 +346,7 @@ class CudaStream final : public Stream {
 
 class Gpu final : public CudaDevice {
  public:
-  Gpu(int index, const std::string& flag) : index_(index) {
+  Gpu(int index, const std::string& flag) : index_(index), events_(index) {
     check_there_is(flag);
     const std::string what = fmt::format("GPU {}", index);
     check(cudaGetDeviceProperties(&about_, index), what);
@@ -352,7 +372,6 @@ class Gpu final : public CudaDevice {
     set_embedding_kernels(text_);
     set_norm_kernels(text_);
     set_attention_kernels(text_);
-    events_ = std::make_shared<EventPool>(index);
     stream_ = std::make_unique<CudaStream>(index, events_, allocations_);
   }
   Gpu(const Gpu&) = delete;
@@ -508,7 +527,7 @@ class Gpu final : public CudaDevice {
   std::atomic<std::uint64_t> allocations_{0};
   std::atomic<std::size_t> allocated_{0}; ///< Bytes allocated now.
   std::atomic<std::size_t> most_allocated_{0};
-  std::shared_ptr<EventPool> events_;
+  EventPools events_;
   std::unique_ptr<CudaStream> stream_;
 };
 

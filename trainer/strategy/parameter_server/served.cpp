@@ -18,7 +18,7 @@ Shards pieces(const ParameterClient& client, const Device& device, const Buckets
 } // namespace
 
 Served::Served(ParameterClient& client, Replica& replica, const Buckets& buckets, bool needs_norm)
-    : client_(client), replica_(replica),
+    : Exchange(replica.device), client_(client), replica_(replica),
       owner_(replica.model->units(), Arenas{replica.parameters, replica.gradients}),
       buckets_(pieces(client, replica.device, buckets).buckets()),
       squares_(replica.device.allocate(needs_norm ? 1 : 0, DType::f64)) {
@@ -48,7 +48,7 @@ const double* Served::sum_squares() {
 void Served::update(const Score& score) {
   const double waited = client_.seconds_waiting();
   client_.step(replica_.optimizer.step() - 1, score, rows_, replica_.optimizer.seen().factor);
-  seconds_exposed_ += client_.seconds_waiting() - waited;
+  clock().add_wait(client_.seconds_waiting() - waited);
 }
 
 std::int64_t Served::receive() {

@@ -33,8 +33,8 @@ class PsWorker {
   Score evaluate();
 
   /// Seconds spent on getting batches, and on waiting for the answers to them, since the start.
-  double input_seconds() const { return training_->seconds_input(); }
-  double waiting_seconds() const { return training_->exchange().seconds_exposed(); }
+  double input_seconds() const { return training_->clock().seconds_input(); }
+  double waiting_seconds() const { return training_->clock().seconds_exposed(); }
 
  private:
   const PsJob& job_;

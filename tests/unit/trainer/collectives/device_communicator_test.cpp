@@ -32,6 +32,7 @@ class UnlikeDevice final : public CpuDevice {
     explicit Later(unsigned looks) : looks_(looks) {}
     bool has_passed() const override { return looks_ == 0 || --looks_ == 0; }
     void wait() const override { looks_ = 0; }
+    double seconds_since(const Event& /*earlier*/) const override { return 0; }
 
    private:
     mutable unsigned looks_;
@@ -41,6 +42,7 @@ class UnlikeDevice final : public CpuDevice {
    public:
     explicit Slow(std::mt19937& random) : random_(random) {}
     std::unique_ptr<Event> record() override { return std::make_unique<Later>(random_() % 40); }
+    std::unique_ptr<Event> record_timed() override { return record(); }
     void wait(const Event& event) override { event.wait(); }
     void copy(const void* from, void* to, std::size_t bytes) override {
       std::memcpy(to, from, bytes);

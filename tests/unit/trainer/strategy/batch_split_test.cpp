@@ -74,11 +74,12 @@ TEST_CASE("a rank three times as slow gets a third of the others' share") {
   test::run_ranks_cleanly(3, {}, [](Communicator& communicator) {
     BatchSplit split(true, 70, communicator);
     const double seconds_a_row = communicator.rank() == 1 ? 3 : 1;
-    double computed = 0;
+    WorkDone done;
     int changes = 0;
     for (int step = 0; step < 200; ++step) {
-      computed += seconds_a_row * static_cast<double>(split.rows());
-      changes += split.after_step(computed) ? 1 : 0;
+      done.rows += split.rows();
+      done.seconds += seconds_a_row * static_cast<double>(split.rows());
+      changes += split.after_step(done) ? 1 : 0;
     }
     CHECK(split.all_rows() == Rows{90, 30, 90});
     CHECK(split.first() ==
@@ -90,8 +91,9 @@ TEST_CASE("a rank three times as slow gets a third of the others' share") {
 TEST_CASE("equal shares stay equal, whatever the speeds") {
   test::run_ranks_cleanly(2, {}, [](Communicator& communicator) {
     BatchSplit split(false, 64, communicator);
-    for (int step = 1; step < 100; ++step) {
-      CHECK_FALSE(split.after_step(step * (communicator.rank() + 1.0)));
+    for (std::size_t step = 1; step < 100; ++step) {
+      CHECK_FALSE(
+          split.after_step({static_cast<double>(step) * (communicator.rank() + 1.0), 64 * step}));
     }
     CHECK(split.all_rows() == Rows{64, 64});
   });
