@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "submit/errors.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/device/host_view.h"
 #include "trainer/entropy.h"

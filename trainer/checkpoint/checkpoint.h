@@ -99,9 +99,9 @@ class CheckpointSaver {
 /// Reads the checkpoint that a run resumes from.
 class CheckpointReader {
  public:
-  /// Throws DataError naming the file if it is damaged, or a tensor is missing or has another
-  /// shape; UsageError if its run had another seed or other data than `expected`. The replica
-  /// outlives the reader.
+  /// Throws DataError naming the file if it is damaged, or a tensor is missing, unknown or has
+  /// another shape; UsageError if its run had another seed or other data than `expected`. The
+  /// replica outlives the reader.
   CheckpointReader(const std::string& path, const Replica& replica, const Progress& expected);
 
   const std::string& path() const { return file_.path(); }
