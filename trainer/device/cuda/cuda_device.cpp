@@ -470,6 +470,21 @@ class Gpu final : public CudaDevice {
     char text[32] = "";
     return cudaDeviceGetPCIBusId(text, sizeof text, index_) == cudaSuccess ? text : "";
   }
+  bool reach(const CudaDevice& other) override {
+    int can = 0;
+    if (cudaDeviceCanAccessPeer(&can, index_, other.index()) != cudaSuccess || can == 0) {
+      return false;
+    }
+    constexpr const char* k_what = "access to another GPU's memory";
+    use(index_, k_what);
+    const cudaError_t error = cudaDeviceEnablePeerAccess(other.index(), 0);
+    if (error != cudaErrorPeerAccessAlreadyEnabled) {
+      check(error, k_what);
+    } else {
+      cudaGetLastError(); // Else the next kernel's launch would have this error.
+    }
+    return true;
+  }
   const DtrainNccl* nccl(std::string& why) const override { return find_nccl(why); }
 
  private:
