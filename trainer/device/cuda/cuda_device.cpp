@@ -200,6 +200,7 @@ class Capture {
 
 /// Those of a GPU's events that have no time, and those that have one.
 struct EventPools {
+  EventPools() = default;
   explicit EventPools(int gpu)
       : plain(std::make_shared<EventPool>(gpu, cudaEventDisableTiming)),
         timed(std::make_shared<EventPool>(gpu, cudaEventDefault)) {}
@@ -346,7 +347,7 @@ class CudaStream final : public Stream {
 
 class Gpu final : public CudaDevice {
  public:
-  Gpu(int index, const std::string& flag) : index_(index), events_(index) {
+  Gpu(int index, const std::string& flag) : index_(index) {
     check_there_is(flag);
     const std::string what = fmt::format("GPU {}", index);
     check(cudaGetDeviceProperties(&about_, index), what);
@@ -372,6 +373,7 @@ class Gpu final : public CudaDevice {
     set_embedding_kernels(text_);
     set_norm_kernels(text_);
     set_attention_kernels(text_);
+    events_ = EventPools(index);
     stream_ = std::make_unique<CudaStream>(index, events_, allocations_);
   }
   Gpu(const Gpu&) = delete;
