@@ -164,6 +164,20 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer && number("DTRAIN_FAKE_PEERS", 1) != 0 ? 1 : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  gpu_of(peer);
+  return world().peers.emplace(current, peer).second ? cudaSuccess
+                                                     : cudaErrorPeerAccessAlreadyEnabled;
+}
+
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const std::lock_guard lock(world().mutex);
   *total = k_memory;

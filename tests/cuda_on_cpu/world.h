@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sys/mman.h>
@@ -28,6 +29,7 @@ struct EventState {
   double passed_at = 0; ///< now() then.
   Queue* queue = nullptr;
   int gpu = 0;
+  int asked = 0; ///< How often somebody has asked whether it has passed.
 };
 using EventHandle = std::shared_ptr<EventState>;
 
@@ -78,6 +80,7 @@ struct Gpu {
 struct World {
   std::mutex mutex;
   std::map<int, Gpu> gpus;
+  std::set<std::pair<int, int>> peers; ///< The first reaches the memory of the second.
   std::set<Queue*> queues;
   std::set<cudaEvent_t> events;
   std::set<cudaGraph_t> noted;

@@ -42,7 +42,7 @@ class Stream {
   virtual std::unique_ptr<Event> record() = 0;
   /// The same, which also keeps when it passed.
   virtual std::unique_ptr<Event> record_timed() = 0;
-  /// Work put here from now on begins after `event`, of any stream of this device.
+  /// Work put here from now on begins after `event`, of any stream of this device or of a peer.
   virtual void wait(const Event& event) = 0;
   /// Copies from memory of the host or the device to memory of either. If the host's memory is not
   /// pinned, the caller waits for the copy.

@@ -9,6 +9,7 @@
 
 #include "trainer/collectives/agreement.h"
 #include "trainer/collectives/device_communicator.h"
+#include "trainer/collectives/in_process/peer_tree.h"
 #include "trainer/collectives/nccl/choice.h"
 #include "trainer/collectives/nccl/nccl_group.h"
 #include "trainer/collectives/single_rank.h"
@@ -96,6 +97,8 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
   std::unique_ptr<Communicator> between; // Of the workers.
   std::optional<NcclGroup> nccl;
   NcclChoice choice;
+  std::optional<PeerTree> peers;
+  std::string why_no_peers;
   const auto run_one = [&](Communicator& communicator) {
     const int replica = communicator.rank() % replicas;
     Cluster own = cluster;
@@ -110,15 +113,21 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
       body({own, device, by_nccl, placement});
     } else if (!device.is_host()) {
       DeviceCommunicator of_device(communicator, device);
-      body({own, device, of_device, placement});
+      if (peers) {
+        PeerCommunicator by_peers(of_device, *peers, replica);
+        body({own, device, by_peers, placement});
+      } else {
+        body({own, device, of_device, placement});
+      }
     } else {
       body({own, device, communicator});
     }
   };
   const auto run = [&](Communicator& communicator) {
     try {
-      Explained explained(communicator, choice.why);
-      run_one(choice.why.empty() ? communicator : explained);
+      const std::string& why = why_no_peers.empty() ? choice.why : why_no_peers;
+      Explained explained(communicator, why);
+      run_one(why.empty() ? communicator : explained);
     } catch (const std::exception& error) {
       if (nccl) {
         nccl->fail(error.what()); // Else the other replicas wait for this one's part.
@@ -138,6 +147,14 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
     between = make_single_rank();
     if (!gpus.empty()) {
       choose();
+    }
+    if (!gpus.empty() && options.ops == CrossDeviceOps::hierarchical_copy) {
+      why_no_peers = let_peers_in(gpus);
+      if (why_no_peers.empty()) {
+        peers.emplace(gpus);
+      } else {
+        why_no_peers = "; " + why_no_peers;
+      }
     }
     prepare();
     run_replicas(replicas, options.ops, run);

@@ -52,7 +52,9 @@ void Reduced::start(std::size_t number) {
   const std::span<float> bucket(gradients_.data() + range.first, range.size() + more);
   const auto kind =
       is_own_chunks_only() ? Collective::Kind::reduce_scatter : Collective::Kind::all_reduce;
-  clock().start_sum();
+  if (updates_ != Updates::with_pass) { // Else nothing travels.
+    clock().start_sum();
+  }
   under_way_.push_back({communicator_.start(kind, bucket, "gradients", wire_), number});
   if (is_last && more < registered.size()) { // Its numbers need more bits than the gradients.
     clock().start_sum();
@@ -74,6 +76,9 @@ void Reduced::give_back(std::size_t buckets) {
 }
 
 void Reduced::synchronise() {
+  if (updates_ == Updates::with_pass) {
+    return;
+  }
   clock().skip();
   for (const UnderWay& sum : under_way_) {
     communicator_.wait_in(replica_.device.stream(), sum.ticket);

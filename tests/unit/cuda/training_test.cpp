@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "tests/cuda_on_cpu/runtime.h"
 #include "tests/unit/cuda/gpu.h"
 #include "tests/unit/trainer/largest_difference.h"
 #include "trainer/collectives/device_communicator.h"
+#include "trainer/collectives/in_process/peer_tree.h"
 #include "trainer/collectives/single_rank.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/synthetic_text.h"
@@ -267,7 +269,8 @@ TEST_CASE("a step on one GPU is few calls, which make no events, and copy what i
                                               {"cudaGraphLaunch", 8},
                                               {"cudaMemcpyAsync", 8},
                                               {"cudaStreamWaitEvent", 16},
-                                              {"cudaEventRecord", 24}});
+                                              {"cudaEventRecord", 24},
+                                              {"cudaEventSynchronize", 8}});
 }
 #endif
 
@@ -478,19 +481,26 @@ TEST_CASE("two GPUs in one process learn what one with their global batch learns
 
 namespace {
 
-/// While it lives, kernels take so many microseconds on each GPU, more or less.
-class KernelTimes {
+/// A variable of the environment, while it lives.
+class Variable {
  public:
-  explicit KernelTimes(const char* of_gpus, int seed = 1) {
-    setenv("DTRAIN_FAKE_KERNEL_US", of_gpus, 1);
-    setenv("DTRAIN_FAKE_SEED", std::to_string(seed).c_str(), 1);
+  Variable(const char* name, const std::string& value) : name_(name) {
+    setenv(name, value.c_str(), 1);
   }
-  ~KernelTimes() {
-    unsetenv("DTRAIN_FAKE_KERNEL_US");
-    unsetenv("DTRAIN_FAKE_SEED");
-  }
-  KernelTimes(const KernelTimes&) = delete;
-  KernelTimes& operator=(const KernelTimes&) = delete;
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+/// While it lives, kernels take so many microseconds on each GPU, more or less.
+struct KernelTimes {
+  explicit KernelTimes(const char* of_gpus, int seed_ = 1)
+      : times("DTRAIN_FAKE_KERNEL_US", of_gpus), seed("DTRAIN_FAKE_SEED", std::to_string(seed_)) {}
+  Variable times;
+  Variable seed;
 };
 
 /// Of each of two GPUs of unlike speed what its clock has read after so many steps.
@@ -536,7 +546,7 @@ TEST_CASE("of two GPUs the slow one is seen to compute for longer, and the other
   CHECK(slow.done().rows == 48);
   CHECK(slow.seconds_computing() > 4 * 8 * 5e-3); // A step is at least so many kernels.
   CHECK(slow.seconds_computing() > 2 * fast.seconds_computing());
-  CHECK(fast.seconds_exposed() > 2 * slow.seconds_exposed());
+  CHECK(fast.seconds_exposed() > 0.5 * slow.seconds_computing());
   for (const StepClock* clock : {&fast, &slow}) {
     CHECK(clock->seconds_under_way() > 0);
     CHECK(clock->seconds_under_way() >= clock->seconds_exposed());
@@ -555,7 +565,7 @@ TEST_CASE("GPUs of unlike speeds bring their buckets in the same order, and lear
   std::vector<Trained> expected;
   for (const auto ops : {CrossDeviceOps::shares, CrossDeviceOps::reduction_to_one,
                          CrossDeviceOps::hierarchical_copy}) {
-    for (const int seed : {1, 2, 3}) {
+    for (const int seed : {1, 2}) {
       CAPTURE(seed);
       const KernelTimes times(seed == 2 ? "300,20" : "20,300", seed);
       std::vector<Trained> found(2);
@@ -563,7 +573,7 @@ TEST_CASE("GPUs of unlike speeds bring their buckets in the same order, and lear
         const auto gpu = make_gpu(communicator.rank());
         DeviceCommunicator of_gpu(communicator, *gpu);
         Task task = on_images();
-        task.steps = 3;
+        task.steps = 2;
         found[static_cast<std::size_t>(communicator.rank())] =
             train_on(*gpu, of_gpu, {.buckets = 4 << 10}, {}, task);
       });
@@ -575,6 +585,68 @@ TEST_CASE("GPUs of unlike speeds bring their buckets in the same order, and lear
       }
     }
   }
+}
+
+TEST_CASE("GPUs that reach each other's memory sum in the tree to the bits of the host's tree") {
+  Task task = on_images();
+  task.steps = 1;
+  for (const int replicas : {2, 3, 4}) {
+    CAPTURE(replicas);
+    const Variable count("DTRAIN_FAKE_GPUS", std::to_string(replicas));
+    std::vector<std::unique_ptr<CudaDevice>> gpus;
+    std::vector<CudaDevice*> all;
+    for (int replica = 0; replica < replicas; ++replica) {
+      all.push_back(gpus.emplace_back(make_gpu(replica)).get());
+    }
+    const auto train = [&](PeerTree* tree) {
+      std::vector<Trained> trained(all.size());
+      run_replicas(replicas, CrossDeviceOps::hierarchical_copy, [&](Communicator& communicator) {
+        const auto replica = static_cast<std::size_t>(communicator.rank());
+        DeviceCommunicator of_gpu(communicator, *all[replica]);
+        std::optional<PeerCommunicator> by_peers;
+        if (tree != nullptr) {
+          by_peers.emplace(of_gpu, *tree, communicator.rank());
+        }
+        Communicator& chosen = by_peers ? static_cast<Communicator&>(*by_peers) : of_gpu;
+        trained[replica] = train_on(*all[replica], chosen, {.buckets = 4 << 10}, {}, task);
+      });
+      return trained;
+    };
+    const auto expected = train(nullptr);
+    CHECK(let_peers_in(all).empty());
+    CHECK(let_peers_in(all).empty()); // Asked once more, as by another run in this process.
+    const KernelTimes times("20,300,50,100");
+    {
+      PeerTree tree(all);
+      for (const Trained& found : train(&tree)) {
+        for (std::size_t t = 0; t < found.tensors.size(); ++t) {
+          CHECK(found.tensors[t].values == expected[0].tensors[t].values);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a sum from GPU to GPU ends where a replica fails, and is refused where they differ") {
+  const auto first = make_gpu(0);
+  const auto second = make_gpu(1);
+  const std::vector<CudaDevice*> gpus = {first.get(), second.get()};
+  REQUIRE(let_peers_in(gpus).empty());
+  const auto run = [&](bool fails) {
+    PeerTree tree(gpus);
+    run_replicas(2, CrossDeviceOps::hierarchical_copy, [&](Communicator& communicator) {
+      CudaDevice& gpu = *gpus[static_cast<std::size_t>(communicator.rank())];
+      DeviceCommunicator of_gpu(communicator, gpu);
+      PeerCommunicator by_peers(of_gpu, tree, communicator.rank());
+      const std::span<float> values = by_peers.allocate_on_device(100);
+      if (fails && communicator.rank() == 1) {
+        throw Error("no more data");
+      }
+      by_peers.all_reduce(values.first(communicator.rank() == 0 ? 100 : 99), "gradients");
+    });
+  };
+  CHECK_THROWS_WITH_AS(run(true), "no more data", Error);
+  CHECK_THROWS_WITH_AS(run(false), doctest::Contains("the replicas' collectives differ"), Error);
 }
 
 TEST_CASE("what a stream is given is done when somebody waits for it, in the order of events") {

@@ -200,6 +200,7 @@ class Capture {
 
 /// Those of a GPU's events that have no time, and those that have one.
 struct EventPools {
+  EventPools() = default;
   explicit EventPools(int gpu)
       : plain(std::make_shared<EventPool>(gpu, cudaEventDisableTiming)),
         timed(std::make_shared<EventPool>(gpu, cudaEventDefault)) {}
@@ -346,7 +347,7 @@ class CudaStream final : public Stream {
 
 class Gpu final : public CudaDevice {
  public:
-  Gpu(int index, const std::string& flag) : index_(index), events_(index) {
+  Gpu(int index, const std::string& flag) : index_(index) {
     check_there_is(flag);
     const std::string what = fmt::format("GPU {}", index);
     check(cudaGetDeviceProperties(&about_, index), what);
@@ -372,6 +373,7 @@ class Gpu final : public CudaDevice {
     set_embedding_kernels(text_);
     set_norm_kernels(text_);
     set_attention_kernels(text_);
+    events_ = EventPools(index);
     stream_ = std::make_unique<CudaStream>(index, events_, allocations_);
   }
   Gpu(const Gpu&) = delete;
@@ -469,6 +471,21 @@ class Gpu final : public CudaDevice {
   std::string pci_bus_id() const override {
     char text[32] = "";
     return cudaDeviceGetPCIBusId(text, sizeof text, index_) == cudaSuccess ? text : "";
+  }
+  bool reach(const CudaDevice& other) override {
+    int can = 0;
+    if (cudaDeviceCanAccessPeer(&can, index_, other.index()) != cudaSuccess || can == 0) {
+      return false;
+    }
+    constexpr const char* k_what = "access to another GPU's memory";
+    use(index_, k_what);
+    const cudaError_t error = cudaDeviceEnablePeerAccess(other.index(), 0);
+    if (error != cudaErrorPeerAccessAlreadyEnabled) {
+      check(error, k_what);
+    } else {
+      cudaGetLastError(); // Else the next kernel's launch would have this error.
+    }
+    return true;
   }
   const DtrainNccl* nccl(std::string& why) const override { return find_nccl(why); }
 

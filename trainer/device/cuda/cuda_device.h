@@ -27,6 +27,9 @@ class CudaDevice : public Device {
   virtual int index() const = 0;              ///< Among the GPUs that CUDA shows this process.
   virtual Uuid uuid() const = 0;              ///< Unique among all GPUs.
   virtual std::string pci_bus_id() const = 0; ///< "0000:1B:00.0"; empty if not known.
+  /// Lets its streams copy from and to the memory of another GPU of this process. False: the
+  /// machine has no way from one to the other.
+  virtual bool reach(const CudaDevice& other) = 0;
   /// Null if there is none; `why` then says why.
   virtual const DtrainNccl* nccl(std::string& why) const = 0;
 };
