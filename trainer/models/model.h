@@ -53,13 +53,12 @@ class Model {
   virtual void make_room(const Batch& /*like*/) {}
   /// Calls `owner` as forward_backward() of so many rows does, and computes nothing: for
   /// plans, and for a rank that has nothing to compute in a pass of the others'. `ahead`: the
-  /// gradients of this unit are written from here on, before they are next to be final.
-  /// By itself: needs all units from the start, and finishes one after the other.
+  /// gradients of this unit are written from here on by a CPU, before they are next to be final.
   virtual void rehearse(std::size_t rows, ParameterOwner& owner,
-                        const std::function<void(std::size_t unit)>& ahead) const;
+                        const std::function<void(std::size_t unit)>& ahead) const = 0;
 
  protected:
-  /// All gradients of a unit are final, and it is done with.
+  /// All gradients of a unit are final, and it is done with; those of the next are written now.
   void finish(ParameterOwner& owner, std::size_t unit) const;
   /// From the input on; by their numbers.
   std::vector<UnitMemory> need_all(ParameterOwner& owner) const;

@@ -32,6 +32,8 @@ class SlicedModel : public Model {
   /// `owner`: of the last slice, notified of what is final and done; else null.
   virtual void backward(const Batch& slice, bool accumulate, bool is_same,
                         ParameterOwner* owner) = 0;
+  /// Of the layers below, for so many rows.
+  virtual void make_room_below(std::size_t /*rows*/) {}
   /// To zero: those gradients that backward() only ever adds to.
   virtual void clear_bias_gradients() {}
 
@@ -43,6 +45,7 @@ class SlicedModel : public Model {
 
  private:
   void need_all(ParameterOwner& owner);
+  void write_first(ParameterOwner& owner) const;
 };
 
 } // namespace trainer

@@ -33,6 +33,10 @@ class DenseStack {
   void use(std::span<const UnitMemory> memory) { memory_ = memory; }
   /// For as many rows as have come so far; forward() and backward() make it where it is missing.
   void make_room(std::size_t rows);
+  /// Backward of so many rows writes the gradients of all layers at once, at its end.
+  bool are_together(std::size_t rows) const;
+  /// Says that it is about to write those of all layers.
+  void write(ParameterOwner& owner) const;
 
   /// Of x (B, I), up to what the last layer reads.
   void forward(std::size_t rows, const float* x);

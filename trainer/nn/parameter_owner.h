@@ -2,7 +2,8 @@
 // forward, in backward and in evaluate(), and says when it is done with it. Its owner decides where
 // that memory is, when it comes from other ranks, what it is rounded to, and when gradients leave:
 //
-//   need(unit)    its parameters are about to be read, and in backward its gradients written
+//   need(unit)    its parameters are about to be read
+//   write(unit)   its gradients are about to be written, after a need(unit)
 //   done(unit)    neither is until the next need(unit)
 //   final(count)  the first `count` gradients of the arena will not change any more
 //
@@ -50,6 +51,7 @@ class ParameterOwner {
   /// model's until it is done with the unit, or past the end of evaluate(), where the next pass
   /// needs it again.
   virtual UnitMemory need(std::size_t unit) = 0;
+  virtual void write(std::size_t /*unit*/) {}
   virtual void done(std::size_t unit) = 0;
   virtual void final(std::size_t /*count*/) {}
   /// Floats: final() is called each time so many more are final, as nearly as the model can tell
