@@ -26,6 +26,8 @@ enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess };
+constexpr unsigned long long cudaEnableDefault = 0;
 constexpr unsigned cudaStreamNonBlocking = 1;
 constexpr unsigned cudaEventDefault = 0;
 constexpr unsigned cudaEventDisableTiming = 2;
@@ -60,6 +62,10 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetLastError();
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* status);
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);

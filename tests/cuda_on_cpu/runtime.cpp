@@ -79,7 +79,8 @@ bool is_on_gpu(int gpu, const void* memory) {
 std::size_t live() {
   const std::lock_guard lock(world().mutex);
   std::size_t all = world().queues.size() + world().events.size() + world().noted.size() +
-                    world().graphs.size() + world().pinned.size();
+                    world().graphs.size() + world().pinned.size() + world().reserved.size() +
+                    world().physical.size();
   for (const auto& [index, gpu] : world().gpus) {
     all += gpu.taken.size();
   }

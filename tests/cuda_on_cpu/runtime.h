@@ -12,11 +12,12 @@
 // passes that it waits for, whichever comes last, and nobody sees what it did before it has ended.
 //
 // DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_PEERS=0 that none reaches another's
-// memory; DTRAIN_FAKE_FREE how many bytes of one's memory are free, at most; DTRAIN_FAKE_DRIVER
-// which driver (13000; 0: none), DTRAIN_FAKE_COMPUTE which compute capability (9), DTRAIN_FAKE_UUID
-// whose GPUs these are, and DTRAIN_FAKE_FAULT=N that the Nth kernel that is carried out reads
-// memory that is not there, or has the error DTRAIN_FAKE_ERROR, after which nothing succeeds any
-// more.
+// memory; DTRAIN_FAKE_FREE how many bytes of one's memory are free, at most; DTRAIN_FAKE_PAGE how
+// many bytes a page of virtual memory has (65536; 0: the driver does not manage it);
+// DTRAIN_FAKE_DRIVER which driver (13000; 0: none), DTRAIN_FAKE_COMPUTE which compute capability
+// (9), DTRAIN_FAKE_UUID whose GPUs these are, and DTRAIN_FAKE_FAULT=N that the Nth kernel that is
+// carried out reads memory that is not there, or has the error DTRAIN_FAKE_ERROR, after which
+// nothing succeeds any more.
 #pragma once
 
 #include <cstddef>

@@ -65,15 +65,32 @@ namespace cuda_on_cpu {
 
 constexpr std::size_t k_memory = std::size_t{256} << 20; ///< Of a GPU.
 
+/// What is mapped at reserved addresses (virtual_memory.cpp).
+struct Mapped {
+  std::size_t bytes = 0;
+  unsigned long long handle = 0;
+  bool has_access = false; ///< Its GPU.
+};
+struct Physical {
+  int gpu = 0;
+  std::size_t bytes = 0;
+  bool is_mapped = false;
+};
+
 struct Gpu {
   std::byte* memory = nullptr;
   std::size_t used = 0;                     ///< Up to here it has been given out.
   std::map<std::size_t, std::size_t> taken; ///< Offset and size.
   std::uint64_t kernels = 0;                ///< Put on its streams.
+  std::map<std::byte*, Mapped> mapped;
 
   bool holds(const void* at) const {
-    const auto* byte = static_cast<const std::byte*>(at);
-    return memory != nullptr && byte >= memory && byte < memory + k_memory;
+    auto* byte = static_cast<std::byte*>(const_cast<void*>(at));
+    if (memory != nullptr && byte >= memory && byte < memory + k_memory) {
+      return true;
+    }
+    auto it = mapped.upper_bound(byte);
+    return it != mapped.begin() && byte < (--it)->first + it->second.bytes;
   }
 };
 
@@ -86,6 +103,8 @@ struct World {
   std::set<cudaGraph_t> noted;
   std::set<cudaGraphExec_t> graphs;
   std::map<const std::byte*, std::size_t> pinned;
+  std::map<const std::byte*, std::size_t> reserved; ///< Addresses.
+  std::map<unsigned long long, Physical> physical;  ///< By handle.
   std::map<std::string, int> calls; ///< Of what a step may consist of; "kernel": those put there.
   int kernels = 0;                  ///< Carried out.
   cudaError_t error = cudaSuccess;  ///< Of all that is done from now on.
@@ -118,6 +137,18 @@ class Opened {
   void protect(int how) const {
     if (gpu_.used > 0) {
       mprotect(gpu_.memory, gpu_.used, how);
+    }
+    for (auto it = gpu_.mapped.begin(); it != gpu_.mapped.end();) {
+      std::byte* const first = it->first;
+      std::byte* last = first;
+      for (; it != gpu_.mapped.end() && it->first == last && it->second.has_access; ++it) {
+        last += it->second.bytes;
+      }
+      if (last == first) { // Nobody may touch it yet.
+        ++it;
+      } else {
+        mprotect(first, static_cast<std::size_t>(last - first), how);
+      }
     }
   }
   const Gpu& gpu_;

@@ -60,6 +60,9 @@ class Communicator {
   /// The same, in the memory of the device that this communicator serves. A collective on it starts
   /// after the work queued on the device's stream.
   virtual std::span<float> allocate_on_device(std::size_t count) { return allocate(count); }
+  /// Collectives may be of this memory of the device, too, which is not registered. It lives until
+  /// all that was started on it is done.
+  virtual void use_on_device(std::span<float> /*memory*/) {}
 
   /// A collective in place, started here and finished by wait(): other work may go on in between.
   /// Its memory must not be touched or freed before wait() returns; registered memory is safe even

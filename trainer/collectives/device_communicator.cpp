@@ -15,17 +15,24 @@ std::string DeviceCommunicator::describe() const {
 }
 
 std::span<float> DeviceCommunicator::allocate_on_device(std::size_t count) {
-  const std::size_t staged = world_size() == 1 ? 0 : count;
-  const Memory& memory = memory_.emplace_back(
-      Memory{device_.allocate(count, DType::f32), device_.allocate_pinned(staged, DType::f32)});
-  return memory.device.span();
+  Buffer device = device_.allocate(count, DType::f32);
+  const std::span<float> span = device.span();
+  add(std::move(device), span);
+  return span;
+}
+
+void DeviceCommunicator::use_on_device(std::span<float> memory) { add(Buffer(0), memory); }
+
+void DeviceCommunicator::add(Buffer device, std::span<float> span) {
+  const std::size_t staged = world_size() == 1 ? 0 : span.size();
+  memory_.push_back({std::move(device), span, device_.allocate_pinned(staged, DType::f32)});
 }
 
 /// Where a range of the device's memory lies on the host; null for what is the host's.
 std::byte* DeviceCommunicator::staged(const Range& on_device) {
   for (const Memory& memory : memory_) {
-    const auto* first = static_cast<const std::byte*>(memory.device.memory());
-    if (on_device.data() >= first && on_device.data() < first + memory.device.bytes()) {
+    const auto* first = reinterpret_cast<const std::byte*>(memory.span.data());
+    if (on_device.data() >= first && on_device.data() < first + memory.span.size_bytes()) {
       return static_cast<std::byte*>(memory.host.memory()) + (on_device.data() - first);
     }
   }

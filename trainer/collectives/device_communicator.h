@@ -30,6 +30,7 @@ class DeviceCommunicator final : public ForwardingCommunicator {
 
   std::string describe() const override;
   std::span<float> allocate_on_device(std::size_t count) override;
+  void use_on_device(std::span<float> memory) override;
   using Communicator::start;
   Ticket start(Collective collective) override;
   void carry_out(Collective collective) override { wait(start(std::move(collective))); }
@@ -38,7 +39,8 @@ class DeviceCommunicator final : public ForwardingCommunicator {
 
  private:
   struct Memory {
-    Buffer device;
+    Buffer device; ///< allocate_on_device()'s.
+    std::span<float> span;
     Buffer host;
   };
   struct Call {
@@ -48,6 +50,7 @@ class DeviceCommunicator final : public ForwardingCommunicator {
     std::unique_ptr<Event> copied; ///< To the host; null: it is there.
     Ticket inner = 0;              ///< Once it has been given on.
   };
+  void add(Buffer device, std::span<float> span);
   std::byte* staged(const Range& on_device);
   Range brought(const Collective& collective) const;
   Range got(const Collective& collective) const;

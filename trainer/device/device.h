@@ -85,9 +85,19 @@ class Device {
   /// Zeroed memory, to be freed before the device is destroyed. Throws Error if there is too
   /// little.
   virtual Buffer allocate(std::size_t count, DType dtype) = 0;
-  /// Zeroed float32, parts of which discard() can free; on a device without pages, as allocate().
+  /// Float32 that takes memory only where it is committed; on a device without pages, as
+  /// allocate(). Whoever is about to write a part, or starts what will, commits it before; a part
+  /// that is only read has been. Pages may be large: a part takes all pages that hold some of it.
   virtual Buffer allocate_paged(std::size_t count) { return allocate(count, DType::f32); }
-  /// Frees a part of such memory; its values are undefined until it is written again.
+  /// Of a page of such memory; 0: the device has none, and frees no part.
+  virtual std::size_t page_bytes() const { return 0; }
+  /// A part of such memory has memory from here on, until it is discarded: zeros, unless it had
+  /// some before. A CPU gives each page its memory when that is first touched. Of any other memory
+  /// it does nothing.
+  virtual void commit(std::span<float> /*part*/) {}
+  /// Frees a part of such memory: it is neither read nor written until it is committed again, with
+  /// undefined values, but zeros where they never were anything else. All work on it is on
+  /// stream(), or stream() waits for it.
   virtual void discard(std::span<float> /*part*/) {}
   /// Backs whole pages of such memory, not yet written to, by an unnamed file in `folder`, which
   /// ends with the memory. Throws UsageError naming the folder if it has no room, or if the device

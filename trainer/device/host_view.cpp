@@ -4,6 +4,7 @@ namespace trainer {
 
 HostView::HostView(Device& device, std::span<float> range)
     : device_(device), range_(range), copy_(device.is_host() ? 0 : range.size()) {
+  device.commit(range);
   if (!device.is_host()) {
     device.stream().copy(range.data(), copy_.data(), range.size_bytes());
   }

@@ -10,7 +10,7 @@ namespace trainer {
 
 class HostView {
  public:
-  /// Waits until the work on the device's stream is done.
+  /// Waits until the work on the device's stream is done. A range of paged memory is committed.
   HostView(Device& device, std::span<float> range);
 
   std::span<float> values() const { return device_.is_host() ? range_ : copy_.span(); }

@@ -82,11 +82,10 @@ class LayeredCnn final : public SlicedModel {
     Buffer room{0};   ///< Scratch memory of the weight's gradient.
   };
 
-  void forward(const Batch& batch, bool /*is_same*/) override {
-    const float* x = batch[field::images].data();
+  void make_room_below(std::size_t rows) override {
     for (Layer& layer : layers_) {
       ConvolutionShape& shape = layer.shape;
-      shape.images = batch.rows;
+      shape.images = rows;
       const std::size_t values = shape.images * shape.pools() * shape.outputs;
       if (layer.y.size() < values) {
         layer.y = device_.allocate(values, DType::f32);
@@ -94,9 +93,17 @@ class LayeredCnn final : public SlicedModel {
         layer.chosen = device_.allocate(values, DType::u8);
         layer.room = device_.allocate(shape.room(), DType::f32);
       }
+    }
+  }
+
+  void forward(const Batch& batch, bool /*is_same*/) override {
+    make_room_below(batch.rows);
+    const float* x = batch[field::images].data();
+    for (const Layer& layer : layers_) {
       const float* const weights = memory_[layer.unit].weights;
-      device_.kernels().layers->convolution(device_.stream(), shape, x, weights + layer.weight,
-                                            weights + layer.bias, layer.y.data(), chosen(layer));
+      device_.kernels().layers->convolution(device_.stream(), layer.shape, x,
+                                            weights + layer.weight, weights + layer.bias,
+                                            layer.y.data(), chosen(layer));
       x = layer.y.data();
     }
     dense_.forward(batch.rows, x);

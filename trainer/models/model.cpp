@@ -20,17 +20,8 @@ std::vector<UnitMemory> Model::need_all(ParameterOwner& owner) const {
 void Model::finish(ParameterOwner& owner, std::size_t unit) const {
   owner.final(units()[unit].last);
   owner.done(unit);
-}
-
-void Model::rehearse(std::size_t /*rows*/, ParameterOwner& owner,
-                     const std::function<void(std::size_t unit)>& /*ahead*/) const {
-  need_all(owner);
-  for (std::size_t unit = 0; unit < units().size(); ++unit) {
-    const auto& [first, last] = units()[unit];
-    for (std::size_t count = first; last - count > owner.granularity();) {
-      owner.final(count += owner.granularity());
-    }
-    finish(owner, unit);
+  if (unit + 1 < units().size()) {
+    owner.write(unit + 1);
   }
 }
 

@@ -53,13 +53,13 @@ class Model {
   virtual void make_room(const Batch& /*like*/) {}
   /// Calls `owner` as forward_backward() of so many rows would, but computes nothing: for memory
   /// plans, and for a rank without samples in a pass that other ranks compute. Calls `ahead` for a
-  /// unit whose gradients are written from here on, although others become final first. The default
-  /// needs all units from the start, and finishes them one after the other.
+  /// unit whose gradients a CPU writes from here on, although others become final first.
   virtual void rehearse(std::size_t rows, ParameterOwner& owner,
-                        const std::function<void(std::size_t unit)>& ahead) const;
+                        const std::function<void(std::size_t unit)>& ahead) const = 0;
 
  protected:
-  /// Reports that all gradients of a unit are final, and that the model is done with it.
+  /// Reports that all gradients of a unit are final and that the model is done with it; those of
+  /// the next unit are written now.
   void finish(ParameterOwner& owner, std::size_t unit) const;
   /// Needs all units, from the input on; indexed by unit.
   std::vector<UnitMemory> need_all(ParameterOwner& owner) const;

@@ -32,6 +32,8 @@ class SlicedModel : public Model {
   /// `owner`: in the last slice, notified of what is final and done; otherwise null.
   virtual void backward(const Batch& slice, bool accumulate, bool is_same,
                         ParameterOwner* owner) = 0;
+  /// Allocates activations of the layers below, for so many rows.
+  virtual void make_room_below(std::size_t /*rows*/) {}
   /// Clears the gradients to which backward() only adds.
   virtual void clear_bias_gradients() {}
 
@@ -43,6 +45,7 @@ class SlicedModel : public Model {
 
  private:
   void need_all(ParameterOwner& owner);
+  void write_first(ParameterOwner& owner) const;
 };
 
 } // namespace trainer

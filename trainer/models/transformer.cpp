@@ -156,6 +156,8 @@ class Transformer final : public LanguageModel {
     const TextPass pass = pass_of(batch, true, accumulate);
     forward(pass, batch, owner);
     head_.score(pass, batch, scale, to);
+    owner.write(embedding_->unit()); // The words' rows are the head's decoder.
+    owner.write(head_.unit());
     head_.backward(of_head_, embedding_->words(of_embedding_), pass, batch, change_);
     finish(owner, head_.unit());
     for (std::size_t i = layers_.size(); i-- > 0;) {
@@ -167,6 +169,7 @@ class Transformer final : public LanguageModel {
       }
       layer.backward(memory, pass, x, change_, scratch_, owner);
       owner.done(layer.unit());
+      owner.write(layer.unit() + 1);
     }
     embedding_->backward(of_embedding_, pass, batch[field::ids].data(), change_);
     finish(owner, embedding_->unit());
@@ -180,12 +183,15 @@ class Transformer final : public LanguageModel {
       owner.done(layer->unit());
     }
     owner.need(head_.unit());
-    ahead(embedding_->unit()); // The word embeddings are the head's decoder.
+    owner.write(embedding_->unit()); // The word embeddings are the head's decoder.
+    owner.write(head_.unit());
+    ahead(embedding_->unit());
     finish(owner, head_.unit());
     for (std::size_t i = layers_.size(); i-- > 0;) {
       owner.need(layers_[i]->unit());
       layers_[i]->rehearse(owner);
       owner.done(layers_[i]->unit());
+      owner.write(layers_[i]->unit() + 1);
     }
     finish(owner, embedding_->unit());
   }

@@ -95,10 +95,20 @@ void DenseStack::score(std::span<const std::int32_t> labels, const float* scale,
                                            wants_change ? changes_.back().data() : nullptr, to);
 }
 
+bool DenseStack::are_together(std::size_t rows) const {
+  return std::all_of(layers_.begin(), layers_.end(),
+                     [&](const auto& layer) { return layer->is_small(rows); });
+}
+
+void DenseStack::write(ParameterOwner& owner) const {
+  for (const auto& layer : layers_) {
+    owner.write(layer->unit());
+  }
+}
+
 const float* DenseStack::backward(std::size_t rows, const float* x, bool accumulate, bool is_same,
                                   ParameterOwner* owner) {
-  const bool are_together = std::all_of(layers_.begin(), layers_.end(),
-                                        [&](const auto& layer) { return layer->is_small(rows); });
+  const bool are_together = this->are_together(rows);
   products_.clear();
   const float* dy = outputs_.back().data();
   for (std::size_t i = layers_.size(); i-- > 0;) {
@@ -120,14 +130,23 @@ const float* DenseStack::backward(std::size_t rows, const float* x, bool accumul
     }
     if (owner != nullptr && !are_together) {
       owner->done(layer.unit());
+      if (i > 0 || wants_input_) {
+        owner->write(layer.unit() + 1);
+      }
     }
   }
   if (are_together) {
+    if (owner != nullptr) {
+      write(*owner);
+    }
     device_.kernels().layers->weight_gradients(device_.stream(), products_.size(),
                                                products_.data());
     for (std::size_t i = layers_.size(); owner != nullptr && i-- > 0;) {
       owner->final(layers_[i]->weight_range().last);
       owner->done(layers_[i]->unit());
+    }
+    if (owner != nullptr && wants_input_) {
+      owner->write(layers_.front()->unit() + 1);
     }
   }
   return wants_input_ ? dy : nullptr;

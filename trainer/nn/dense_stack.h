@@ -33,6 +33,10 @@ class DenseStack {
   void use(std::span<const UnitMemory> memory) { memory_ = memory; }
   /// Allocates activations for so many rows; forward() and backward() do so if they are missing.
   void make_room(std::size_t rows);
+  /// Backward of so many rows writes the gradients of all layers at once, at its end.
+  bool are_together(std::size_t rows) const;
+  /// Says that it is about to write those of all layers.
+  void write(ParameterOwner& owner) const;
 
   /// Computes from x (B, I) the input of the last layer.
   void forward(std::size_t rows, const float* x);

@@ -3,9 +3,10 @@
 // that memory is, when it comes from other ranks, to which type it is rounded, and when gradients
 // leave:
 //
-//   need(unit)    the model is about to read the unit's parameters, and in backward to write
-//   gradients done(unit)    it does neither until the next need(unit) final(count)  the first
-//   `count` gradients of the arena will not change any more
+//   need(unit)    the model is about to read the unit's parameters
+//   write(unit)   the model is about to write the unit's gradients, after a need(unit)
+//   done(unit)    the model does neither until the next need(unit)
+//   final(count)  the first `count` gradients of the arena will not change any more
 //
 // Arenas are in the order in which backward finishes gradients, so final gradients are always a
 // prefix, and a bucket is always contiguous.
@@ -50,6 +51,7 @@ class ParameterOwner {
   /// On return the transfer of the parameters, or a wait for it, is queued on the device's stream.
   /// The memory stays valid until done(unit), or after evaluate() until the next pass.
   virtual UnitMemory need(std::size_t unit) = 0;
+  virtual void write(std::size_t /*unit*/) {}
   virtual void done(std::size_t unit) = 0;
   virtual void final(std::size_t /*count*/) {}
   /// The model calls final() about every so many floats, as far as it can tell within a unit, and

@@ -70,22 +70,30 @@ void set_matmul_precision(Device& device, bool allows_tf32) {
   }
 }
 
+std::size_t factors_size(const Model& model) {
+  constexpr std::size_t k_most_rows_behind = 8; // Of words' rows, filled up (Matmul::b_rows).
+  std::size_t size = model.tensors().arena_size();
+  for (const Tensor& tensor : model.tensors().tensors()) {
+    if (tensor.is_embedding) {
+      size = std::max(size, tensor.range().last + k_most_rows_behind * tensor.shape[1]);
+    }
+  }
+  return size;
+}
+
 Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
                  Device& device_, Communicator* communicator, const Sharding& sharding_,
                  const Offload& offload)
     : device(device_),
       model(make_fitting(model_options, device, copies_of(sharding_, communicator, offload))),
       sharding(sharding_), is_in_file(sharding.stage == 3 && !offload.parameters.empty()),
-      memory(sharding.stage == 0 ? device.allocate(model->tensors().arena_size(), DType::f32)
-             : sharding.stage == 3 && device.is_host()
-                 ? device.allocate_paged(model->tensors().arena_size())
-                 : Buffer(0)),
+      memory(sharding.stage == 0   ? device.allocate(model->tensors().arena_size(), DType::f32)
+             : sharding.stage == 3 ? device.allocate_paged(model->tensors().arena_size())
+                                   : Buffer(0)),
       parameters(memory.size() > 0
                      ? memory.span()
                      : communicator->allocate_on_device(model->tensors().arena_size())),
-      gradient_memory(sharding.stage >= 2 && device.is_host()
-                          ? device.allocate_paged(parameters.size())
-                          : Buffer(0)),
+      gradient_memory(sharding.stage >= 2 ? device.allocate_paged(parameters.size()) : Buffer(0)),
       rounded(0), factors(0),
       optimizer(optimizer_options, parameters, {}, device, &model->tensors(),
                 own_ranges(*model, sharding, communicator), offload.optimizer,
@@ -134,14 +142,7 @@ void Replica::compute_in(Precision precision_) {
   }
   device.multiply_in(precision == Precision::bf16 ? DType::bf16 : DType::f16);
   if (device.activation_type() == DType::bf16 && model->takes_rounded() && sharding.stage < 3) {
-    constexpr std::size_t k_most_rows_behind = 8; // Of words' rows, filled up (Matmul::b_rows).
-    std::size_t size = parameters.size();
-    for (const Tensor& tensor : model->tensors().tensors()) {
-      if (tensor.is_embedding) {
-        size = std::max(size, tensor.range().last + k_most_rows_behind * tensor.shape[1]);
-      }
-    }
-    factors = device.allocate(size, DType::bf16);
+    factors = device.allocate(factors_size(*model), DType::bf16);
     optimizer.set_rounded(sharding.stage == 0 ? factors_at() : nullptr);
   }
   if (!rounds()) {
@@ -171,13 +172,21 @@ std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) cons
 }
 
 void Replica::attach(Communicator& communicator, std::size_t more) {
-  if (gradient_memory.size() > 0) {
-    gradients = gradient_memory.span();
-    registered = more > 0 ? communicator.allocate_on_device(more) : std::span<float>();
+  if (sharding.stage == 3) {
+    communicator.use_on_device(parameters);
+  }
+  const bool is_apart = gradient_memory.size() > 0;
+  if (is_apart || !device.is_host()) {
+    gradients =
+        is_apart ? gradient_memory.span() : communicator.allocate_on_device(parameters.size());
+    registered = more > 0 ? communicator.allocate(more) : std::span<float>();
   } else {
-    const std::span<float> both = communicator.allocate_on_device(parameters.size() + more);
+    const std::span<float> both = communicator.allocate(parameters.size() + more);
     gradients = both.first(parameters.size());
     registered = both.subspan(parameters.size());
+  }
+  if (is_apart) {
+    communicator.use_on_device(gradients);
   }
   optimizer.set_gradients(gradients);
 }

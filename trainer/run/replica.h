@@ -46,6 +46,9 @@ inline Dataset synthetic_for(const ModelOptions& model, std::size_t count, std::
 /// if TF32 is allowed and it has none.
 void set_matmul_precision(Device& device, bool allows_tf32);
 
+/// Of Replica::factors, for a model that takes them.
+std::size_t factors_size(const Model& model);
+
 struct Replica {
   Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
           Device& device_, Communicator& communicator);
@@ -96,8 +99,8 @@ struct Replica {
   std::span<float> parameters; ///< At stage 3 only its own chunks are there to stay.
   Buffer gradient_memory;      ///< Likewise.
   std::span<float> gradients;
-  std::span<float> registered; ///< Those that attach() was asked for besides; right behind the
-                               ///< gradients where these are registered too.
+  std::span<float> registered; ///< Those that attach() was asked for besides, of the host's; right
+                               ///< behind the gradients where these are registered there too.
   Precision precision = Precision::fp32;
   Buffer rounded; ///< As Arenas has it.
   Buffer factors; ///< Likewise; the optimizer writes them, but where others update, too (ZeRO).

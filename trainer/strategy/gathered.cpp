@@ -24,9 +24,9 @@ void Gathered::start(std::size_t number) {
   Bucket& bucket = buckets_[number];
   if (!bucket.is_here && !bucket.is_coming) {
     const ArenaRange& range = shards_.buckets()[number];
-    bucket.ticket =
-        communicator_.start(Collective::Kind::all_gather,
-                            arenas_.parameters.subspan(range.first, range.size()), "parameters");
+    const std::span<float> whole = arenas_.parameters.subspan(range.first, range.size());
+    device_.commit(whole);
+    bucket.ticket = communicator_.start(Collective::Kind::all_gather, whole, "parameters");
     bucket.is_coming = true;
   }
 }
@@ -125,8 +125,9 @@ void gather_arena(Communicator& communicator, Device& device, const Shards& shar
                   std::span<float> arena) {
   Communicator::Ticket last = 0;
   for (const ArenaRange& bucket : shards.buckets()) {
-    last = communicator.start(Collective::Kind::all_gather,
-                              arena.subspan(bucket.first, bucket.size()), "whole arena");
+    const std::span<float> whole = arena.subspan(bucket.first, bucket.size());
+    device.commit(whole);
+    last = communicator.start(Collective::Kind::all_gather, whole, "whole arena");
   }
   communicator.wait_in(device.stream(), last); // And so for those before it.
 }
@@ -177,6 +178,7 @@ void fill_chunks(Device& device, const Shards& shards,
                     const std::size_t first =
                         bucket.first + static_cast<std::size_t>(mine.data() - room.data());
                     fill({first, first + mine.size()}, mine);
+                    device.commit({on_device, mine.size()});
                     device.stream().copy(mine.data(), on_device, mine.size_bytes());
                   });
 }
@@ -191,6 +193,7 @@ void scatter_buckets(Communicator& communicator, Device& device, const Shards& s
                       fill(bucket, room);
                     }
                     communicator.broadcast(std::as_writable_bytes(room), source, "state");
+                    device.commit({on_device, mine.size()});
                     device.stream().copy(mine.data(), on_device, mine.size_bytes());
                   });
 }

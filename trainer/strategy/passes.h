@@ -33,6 +33,7 @@ class Passes : private ParameterOwner {
 
  private:
   UnitMemory need(std::size_t unit) override { return owner_->need(unit); }
+  void write(std::size_t unit) override { owner_->write(unit); }
   void done(std::size_t unit) override { owner_->done(unit); }
   void final(std::size_t count) override;
   std::size_t granularity() const override { return is_last_ ? granularity_ : SIZE_MAX; }

@@ -47,9 +47,12 @@ void Reduced::start(std::size_t number) {
   const std::span<float> registered = replica_.registered;
   // Where all of a sum is everyone's, what is registered besides is summed with it.
   const std::size_t more =
-      is_last && !is_own_chunks_only() && wire_ == WireType::fp32 ? registered.size() : 0;
+      is_last && replica_.device.is_host() && !is_own_chunks_only() && wire_ == WireType::fp32
+          ? registered.size()
+          : 0;
   const ArenaRange& range = shards_.buckets()[number];
   const std::span<float> bucket(gradients_.data() + range.first, range.size() + more);
+  replica_.device.commit(bucket);
   const auto kind =
       is_own_chunks_only() ? Collective::Kind::reduce_scatter : Collective::Kind::all_reduce;
   if (updates_ != Updates::with_pass) { // Else nothing travels.

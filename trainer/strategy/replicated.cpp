@@ -28,10 +28,19 @@ UnitMemory Replicated::need(std::size_t unit) {
             has_factors_ ? arenas_.factors + units_[unit].first : nullptr};
   }
   if (!is_rounded_[unit]) {
+    if (arenas_.device != nullptr) {
+      arenas_.device->commit(rounded(unit));
+    }
     round_to(arenas_.precision, parameters, rounded(unit));
     is_rounded_[unit] = true;
   }
   return {rounded(unit).data(), gradients};
+}
+
+void Replicated::write(std::size_t unit) {
+  if (arenas_.device != nullptr && !arenas_.gradients.empty()) {
+    arenas_.device->commit(arenas_.gradients.subspan(units_[unit].first, units_[unit].size()));
+  }
 }
 
 } // namespace trainer

@@ -23,7 +23,7 @@ struct Arenas {
   /// UnitMemory::rounded of all parameters, in this device's memory; null: no such copy.
   Bf16Value* factors = nullptr;
   bool keeps_factors = false; ///< Who changes parameters writes them there too.
-  Device* device = nullptr;
+  Device* device = nullptr;   ///< Of paged memory, which it commits.
 };
 
 class Replicated : public ParameterOwner {
@@ -33,6 +33,7 @@ class Replicated : public ParameterOwner {
 
   void begin_pass() override;
   UnitMemory need(std::size_t unit) override;
+  void write(std::size_t unit) override;
   void done(std::size_t /*unit*/) override {}
 
   /// Call after the parameters have changed.

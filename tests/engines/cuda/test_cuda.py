@@ -185,6 +185,20 @@ def test_a_timeline_of_a_gpu_shows_when_it_computes_and_waits(on_cpu, data, tmp_
     assert seconds(0, "wait") > seconds(1, "wait")
 
 
+@pytest.mark.parametrize("how", ["auto", "ring"])
+def test_every_zero_stage_learns_on_gpus_what_stage_0_learns(on_cpu, data, tmp_path, how):
+    def run(stage, steps, **variables):
+        ranks = start_ranks(on_cpu, data, "--device=cuda", f"--steps={steps}", "--batch-size=16",
+                            f"--communication={how}", f"--zero-stage={stage}",
+                            f"--checkpoint-dir={tmp_path / str(stage)}", "--resume",
+                            "--lr-schedule=constant", DTRAIN_FAKE_PAGE="4096", **variables)
+        return held_out([end(rank)[0] for rank in ranks][0])
+    expected = run(0, 6)
+    for stage in (1, 2, 3):
+        run(stage, 3)
+        assert run(stage, 6) == expected
+
+
 def test_two_workers_of_two_gpus_each_are_one_communicator_of_nccls(on_cpu, data):
     flags = ["--devices=gpu:0,gpu:1", "--steps=6", "--batch-size=8", "--communication=nccl"]
     outs = [end(rank)[0] for rank in start_ranks(on_cpu, data, *flags, DTRAIN_FAKE_GPUS="2")]

@@ -39,8 +39,9 @@ std::string settings_text() {
 /// A replica's part.
 struct NcclGroup::Member {
   struct Memory {
-    Buffer buffer;
-    void* handle; ///< NCCL's.
+    Buffer buffer; ///< allocate_on_device()'s.
+    std::span<float> span;
+    void* handle; ///< NCCL's; null: it is not registered.
   };
 
   explicit Member(CudaDevice& gpu_) : gpu(gpu_), stream(gpu_.make_stream()) {}
@@ -144,7 +145,9 @@ NcclGroup::~NcclGroup() {
   for (const auto& member : members_) {
     if (member->rank.comm != nullptr) {
       for (const Member::Memory& memory : member->memory) {
-        nccl_.remove_memory(member->rank.comm, memory.handle);
+        if (memory.handle != nullptr) {
+          nccl_.remove_memory(member->rank.comm, memory.handle);
+        }
       }
       nccl_.destroy(member->rank.comm);
     }
@@ -245,7 +248,14 @@ std::span<float> NcclGroup::allocate(std::size_t replica, std::size_t count) {
       error != 0) {
     throw PeerError(what_is_wrong(error, member));
   }
-  return member.memory.emplace_back(Member::Memory{std::move(buffer), handle}).buffer.span();
+  const std::span<float> span = buffer.span();
+  member.memory.push_back({std::move(buffer), span, handle});
+  return span;
+}
+
+void NcclGroup::use(std::size_t replica, std::span<float> memory) {
+  const Lock lock(mutex_);
+  members_[replica]->memory.push_back({Buffer(0), memory, nullptr});
 }
 
 std::uint64_t NcclGroup::start(std::size_t replica, const Collective& collective) {
@@ -366,8 +376,8 @@ void NcclGroup::wait_in(std::size_t replica, Stream& stream, std::uint64_t numbe
 bool NcclCommunicator::is_on_device(const Range& range) const {
   const auto& memory = group_.members_[replica_]->memory;
   return std::any_of(memory.begin(), memory.end(), [&](const auto& one) {
-    const auto* first = static_cast<const std::byte*>(one.buffer.memory());
-    return range.data() >= first && range.data() < first + one.buffer.bytes();
+    const auto* first = reinterpret_cast<const std::byte*>(one.span.data());
+    return range.data() >= first && range.data() < first + one.span.size_bytes();
   });
 }
 

@@ -60,6 +60,7 @@ class NcclGroup {
   struct Launch;
 
   std::span<float> allocate(std::size_t replica, std::size_t count);
+  void use(std::size_t replica, std::span<float> memory);
   std::uint64_t start(std::size_t replica, const Collective& collective);
   void wait_in(std::size_t replica, Stream& stream, std::uint64_t number);
   void check();
@@ -104,6 +105,7 @@ class NcclCommunicator final : public ForwardingCommunicator {
   std::span<float> allocate_on_device(std::size_t count) override {
     return group_.allocate(replica_, count);
   }
+  void use_on_device(std::span<float> memory) override { group_.use(replica_, memory); }
   using Communicator::start;
   Ticket start(Collective collective) override;
   void carry_out(Collective collective) override { wait(start(std::move(collective))); }

@@ -56,9 +56,14 @@ std::unique_ptr<Stream> CpuDevice::make_stream() { return std::make_unique<CpuSt
 
 namespace {
 
+std::size_t host_page() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 /// The whole pages within the range: pages shared with other data are left out.
 std::span<std::byte> whole_pages(std::span<float> part) {
-  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t page = host_page();
   void* first = part.data();
   std::size_t bytes = part.size_bytes();
   if (std::align(page, page, first, bytes) == nullptr) {
@@ -69,6 +74,8 @@ std::span<std::byte> whole_pages(std::span<float> part) {
 
 } // namespace
 
+std::size_t CpuDevice::page_bytes() const { return host_page(); }
+
 void CpuDevice::discard(std::span<float> part) {
   if (const auto pages = whole_pages(part); !pages.empty()) {
     madvise(pages.data(), pages.size(), MADV_DONTNEED);
@@ -77,8 +84,7 @@ void CpuDevice::discard(std::span<float> part) {
 
 void CpuDevice::fetch(std::span<float> part) {
 #ifdef MADV_POPULATE_WRITE // Since Linux 5.14; without it only memory is lost.
-  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  const std::size_t before = reinterpret_cast<std::uintptr_t>(part.data()) % page;
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(part.data()) % host_page();
   madvise(reinterpret_cast<std::byte*>(part.data()) - before, part.size_bytes() + before,
           MADV_POPULATE_WRITE);
 #endif

@@ -40,6 +40,7 @@ class CpuDevice : public Device {
   bool is_host() const override { return true; }
   Buffer allocate(std::size_t count, DType dtype) override { return {count, dtype}; }
   Buffer allocate_paged(std::size_t count) override { return Buffer::paged(count, DType::f32); }
+  std::size_t page_bytes() const override;
   void discard(std::span<float> part) override;
   void move_to_file(std::span<float> part, const std::string& folder) override;
   void fetch(std::span<float> part) override;

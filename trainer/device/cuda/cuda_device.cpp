@@ -17,6 +17,7 @@
 
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/matmul.h"
+#include "trainer/device/cuda/paged_memory.h"
 
 namespace trainer {
 namespace {
@@ -375,14 +376,24 @@ class Gpu final : public CudaDevice {
     set_attention_kernels(text_);
     events_ = EventPools(index);
     stream_ = std::make_unique<CudaStream>(index, events_, allocations_);
+    paged_ = PagedMemory::make(
+        {.index = index,
+         .stream = *stream_,
+         .count = [this](std::ptrdiff_t bytes) { add_allocated(bytes); },
+         .fail = [](int error, const char* does) { check(error, does); },
+         .fail_without =
+             [this](std::size_t bytes) { fail_without(bytes, cudaErrorMemoryAllocation); }});
   }
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
   std::string describe() const override {
-    return fmt::format("gpu:{}, {}, {:.0f} GiB, {} multiprocessors, compute capability {}.{}",
+    return fmt::format("gpu:{}, {}, {:.0f} GiB, {} multiprocessors, compute capability {}.{}{}",
                        index_, about_.name, static_cast<double>(memory_) / k_gib,
-                       about_.multiProcessorCount, about_.major, about_.minor);
+                       about_.multiProcessorCount, about_.major, about_.minor,
+                       paged_ != nullptr ? ""
+                                         : "; its driver cannot unmap memory, so ZeRO stages 2 and "
+                                           "3 free nothing");
   }
   PeakFlops peak_flops() const override {
     // Additions and multiplications a multiprocessor starts per cycle, in float32 and in 16 bits in
@@ -410,15 +421,17 @@ class Gpu final : public CudaDevice {
     void* memory = nullptr;
     ++allocations_;
     if (bytes > 0) {
+      if (paged_ != nullptr) {
+        paged_->trim();
+      }
       if (cudaError_t error = cudaSetDevice(index_);
           error != cudaSuccess || (error = cudaMalloc(&memory, bytes)) != cudaSuccess) {
         fail_without(bytes, error);
       }
     }
-    const std::size_t all = allocated_ += bytes;
-    most_allocated_ = std::max<std::size_t>(most_allocated_, all);
+    add_allocated(static_cast<std::ptrdiff_t>(bytes));
     Buffer buffer(memory, count, dtype, {Memory::Kind::cuda, index_}, [this, bytes](void* what) {
-      allocated_ -= bytes;
+      add_allocated(-static_cast<std::ptrdiff_t>(bytes));
       cudaSetDevice(index_);
       cudaFree(what);
     });
@@ -427,6 +440,27 @@ class Gpu final : public CudaDevice {
       stream_->record()->wait(); // Finished before another stream uses it.
     }
     return buffer;
+  }
+  Buffer allocate_paged(std::size_t count) override {
+    if (paged_ == nullptr || count == 0) {
+      return allocate(count, DType::f32);
+    }
+    return {paged_->reserve(count * sizeof(float)),
+            count,
+            DType::f32,
+            {Memory::Kind::cuda, index_},
+            [this](void* what) { paged_->free(what); }};
+  }
+  std::size_t page_bytes() const override { return paged_ == nullptr ? 0 : paged_->page_bytes(); }
+  void commit(std::span<float> part) override {
+    if (paged_ != nullptr) {
+      paged_->commit(part);
+    }
+  }
+  void discard(std::span<float> part) override {
+    if (paged_ != nullptr) {
+      paged_->discard(part);
+    }
   }
   Buffer allocate_pinned(std::size_t count, DType dtype) override {
     const std::size_t bytes = count * size_of(dtype);
@@ -520,6 +554,11 @@ class Gpu final : public CudaDevice {
     }
   }
 
+  void add_allocated(std::ptrdiff_t bytes) {
+    const std::size_t all = allocated_ += static_cast<std::size_t>(bytes);
+    most_allocated_ = std::max<std::size_t>(most_allocated_, all);
+  }
+
   [[noreturn]] void fail_without(std::size_t bytes, int error) const {
     std::size_t free = 0;
     std::size_t all = 0;
@@ -546,6 +585,7 @@ class Gpu final : public CudaDevice {
   std::atomic<std::size_t> most_allocated_{0};
   EventPools events_;
   std::unique_ptr<CudaStream> stream_;
+  std::unique_ptr<PagedMemory> paged_; ///< Null: the driver cannot unmap memory.
 };
 
 } // namespace

@@ -18,6 +18,7 @@ class NotingOwner final : public Replicated {
     told.emplace_back("need", unit);
     return Replicated::need(unit);
   }
+  void write(std::size_t unit) override { told.emplace_back("write", unit); }
   void done(std::size_t unit) override { told.emplace_back("done", unit); }
   void final(std::size_t count) override { told.emplace_back("final", count); }
   std::size_t granularity() const override { return wanted_granularity; }

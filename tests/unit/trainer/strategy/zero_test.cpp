@@ -43,6 +43,45 @@ struct Learned {
   bool operator==(const Learned&) const = default;
 };
 
+/// A CPU whose paged memory can be touched only where it is committed: what a GPU's is like.
+class StrictDevice final : public CpuDevice {
+ public:
+  Buffer allocate_paged(std::size_t count) override {
+    Buffer made = CpuDevice::allocate_paged(count);
+    paged_.push_back(made.span());
+    protect(made.span(), true, PROT_NONE);
+    return made;
+  }
+  void commit(std::span<float> part) override { protect(part, true, PROT_READ | PROT_WRITE); }
+  void discard(std::span<float> part) override {
+    CpuDevice::discard(part);
+    protect(part, false, PROT_NONE);
+  }
+
+ private:
+  /// All pages that hold some of it, or only those that hold nothing else.
+  void protect(std::span<float> part, bool outward, int how) const {
+    const bool is_paged = std::any_of(paged_.begin(), paged_.end(), [&](std::span<float> all) {
+      return part.data() >= all.data() && part.data() < all.data() + all.size();
+    });
+    if (!is_paged || part.empty()) {
+      return;
+    }
+    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto up = [&](std::uintptr_t at) { return (at + page - 1) / page * page; };
+    const auto down = [&](std::uintptr_t at) { return at / page * page; };
+    const auto begin = reinterpret_cast<std::uintptr_t>(part.data());
+    const std::uintptr_t end = begin + part.size_bytes();
+    const std::uintptr_t first = outward ? down(begin) : up(begin);
+    const std::uintptr_t last = outward ? up(end) : down(end);
+    if (first < last) {
+      REQUIRE(mprotect(reinterpret_cast<void*>(first), last - first, how) == 0);
+    }
+  }
+
+  std::vector<std::span<float>> paged_;
+};
+
 /// Six steps of 48 samples, by ranks that share as `stage` says.
 Learned train(int stage, const Run& run) {
   Learned learned;
@@ -50,7 +89,10 @@ Learned train(int stage, const Run& run) {
   test::run_ranks_cleanly(run.ranks, {}, [&](Communicator& communicator) {
     const auto rank = static_cast<std::size_t>(communicator.rank());
     const Dataset data = synthetic_dataset(300, 1);
-    CpuDevice device;
+    CpuDevice lax;
+    StrictDevice strict;
+    const bool is_in_files = !run.offload.optimizer.empty(); // Which are committed all the time.
+    CpuDevice& device = is_in_files ? lax : strict;
     Replica replica(fitted(run.model, data), run.optimizer, device, communicator,
                     {stage, run.step.buckets}, run.offload);
     replica.attach(communicator, k_vote_floats);

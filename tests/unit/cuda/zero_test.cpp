@@ -1,0 +1,238 @@
+// ZeRO's stages on GPUs, faked: what a stage frees is unmapped, and nobody may touch it then
+// (tests/cuda_on_cpu/virtual_memory.cpp).
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "tests/cuda_on_cpu/runtime.h"
+#include "tests/unit/cuda/gpu.h"
+#include "trainer/collectives/device_communicator.h"
+#include "trainer/collectives/nccl/nccl_group.h"
+#include "trainer/collectives/single_rank.h"
+#include "trainer/data/loader.h"
+#include "trainer/data/synthetic_text.h"
+#include "trainer/device/host_view.h"
+#include "trainer/strategy/gathered.h"
+#include "trainer/strategy/mirrored.h"
+#include "trainer/strategy/training_step.h"
+
+using namespace trainer;
+using namespace trainer::test;
+
+namespace {
+
+constexpr std::uint64_t k_seed = 4;
+
+/// While it lives, the environment has this variable.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    setenv(name, value.c_str(), 1);
+  }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+struct Run {
+  ModelOptions model;
+  Dataset data;
+  int ranks = 2;
+  StepOptions step = {.buckets = 1 << 14};
+  std::size_t rows = 4; ///< Of a rank's step.
+  std::int64_t steps = 3;
+  bool by_nccl = false;
+};
+
+Run on_images(std::vector<std::size_t> hidden = {40, 19}) {
+  return {{.hidden = std::move(hidden)}, synthetic_dataset(96, 1)};
+}
+
+Run on_text(const std::string& name) {
+  ModelOptions model{.name = name, .seed = 3};
+  model.transformer = {.layers = 2, .hidden = 32, .heads = 2, .inner = 48, .max_length = 16};
+  return {model, synthetic_text(12, 14, 40, 1, model.is_causal()), 2, {.buckets = 1 << 14}, 2, 2};
+}
+
+struct Learned {
+  std::vector<float> parameters;
+  double loss = 0;
+  std::size_t most_allocated = 0; ///< Of a rank.
+
+  bool has_the_bits_of(const Learned& other) const {
+    return parameters == other.parameters && loss == other.loss;
+  }
+};
+
+void train_on(CudaDevice& gpu, Communicator& communicator, int stage, const Run& run,
+              std::mutex& mutex, Learned& learned) {
+  Replica replica(fitted(run.model, run.data), {}, gpu, communicator, {stage, run.step.buckets});
+  replica.attach(communicator, k_vote_floats);
+  replica.initialize(k_seed);
+  TrainingStep training(communicator, replica, run.step);
+  Loader loader(run.data.train, gpu,
+                {run.rows, communicator.rank(), run.ranks, k_seed, 0, run.steps},
+                {.leaves_gathering = true});
+  Score score;
+  for (const Batch& batch : loader) {
+    score += training.run(batch);
+  }
+  score += training.settle();
+  const std::size_t most_allocated = gpu.most_allocated();
+  if (replica.sharding.stage == 3) {
+    gather_arena(communicator, gpu, replica.shards(communicator), replica.parameters);
+  }
+  const HostView view(gpu, replica.parameters);
+  const std::lock_guard lock(mutex);
+  if (communicator.rank() == 0) {
+    learned.parameters.assign(view.values().begin(), view.values().end());
+    learned.loss = score.loss;
+    learned.most_allocated = most_allocated;
+  }
+}
+
+Learned train(int stage, const Run& run) {
+  const Variable gpus("DTRAIN_FAKE_GPUS", std::to_string(run.ranks));
+  Learned learned;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<CudaDevice>> devices;
+  std::vector<CudaDevice*> all;
+  for (int rank = 0; rank < run.ranks; ++rank) {
+    all.push_back(devices.emplace_back(make_gpu(rank)).get());
+  }
+  const auto alone = make_single_rank();
+  std::unique_ptr<NcclGroup> group;
+  if (run.by_nccl) {
+    std::string why;
+    group = std::make_unique<NcclGroup>(*all[0]->nccl(why), all, *alone, 20.0);
+  }
+  run_replicas(run.ranks, CrossDeviceOps::shares, [&](Communicator& inner) {
+    CudaDevice& gpu = *all[static_cast<std::size_t>(inner.rank())];
+    if (group != nullptr) {
+      NcclCommunicator communicator(inner, *group, inner.rank());
+      train_on(gpu, communicator, stage, run, mutex, learned);
+    } else {
+      DeviceCommunicator communicator(inner, gpu);
+      train_on(gpu, communicator, stage, run, mutex, learned);
+    }
+  });
+  return learned;
+}
+
+void check_stages(const Run& run) {
+  const Learned whole = train(0, run);
+  CHECK(std::isfinite(whole.loss));
+  for (int stage = 1; stage <= 3; ++stage) {
+    CAPTURE(stage);
+    CHECK(train(stage, run).has_the_bits_of(whole));
+  }
+}
+
+} // namespace
+
+TEST_CASE("every stage of ZeRO has the bits of stage 0 on GPUs, and gives all memory back") {
+  const std::size_t before = cuda_on_cpu::live();
+  const Variable page("DTRAIN_FAKE_PAGE", "4096"); // Small, so that there are many.
+  for (const int ranks : {2, 3}) {
+    CAPTURE(ranks);
+    Run run = on_images();
+    run.ranks = ranks;
+    check_stages(run);
+    run.by_nccl = true;
+    check_stages(run);
+  }
+  Run clipped = on_images();
+  clipped.rows = 6;
+  clipped.step = {.buckets = 1 << 14, .rows_at_once = 4, .clip_norm = 0.5};
+  check_stages(clipped);
+  check_stages(on_text("bert"));
+  check_stages(on_text("gpt2"));
+  CHECK(cuda_on_cpu::live() == before);
+}
+
+TEST_CASE("every stage of ZeRO has the bits of stage 0 on a GPU whose driver cannot unmap memory") {
+  const Variable page("DTRAIN_FAKE_PAGE", "0");
+  CHECK(make_gpu()->describe().find("; its driver cannot unmap memory, so ZeRO stages 2 and 3 free "
+                                    "nothing") != std::string::npos);
+  check_stages(on_images());
+}
+
+TEST_CASE("stages 2 and 3 of ZeRO take the memory of the formulas on GPUs") {
+  const Variable page("DTRAIN_FAKE_PAGE", "4096");
+  Run run = on_images({128, 128, 128, 128});
+  run.ranks = 4;
+  run.step = {.buckets = 1 << 16};
+  run.rows = 2;
+  run.steps = 2;
+  const Learned whole = train(0, run);
+  const auto all = static_cast<double>(whole.parameters.size() * sizeof(float));
+  const double besides = static_cast<double>(whole.most_allocated) - 4 * all;
+  // The first layer's, by far the largest unit, its gradients, and the buckets under way.
+  const double unit = 784 * 128 * sizeof(float);
+  const double others = 2 * (1 << 16);
+  const auto found = [&](int stage) {
+    return static_cast<double>(train(stage, run).most_allocated) - besides;
+  };
+  CHECK(found(1) == doctest::Approx(2 * all + 2 * all / 4).epsilon(0.05));
+  const double second = all + 3 * all / 4;
+  CHECK(found(2) > 0.95 * second);
+  CHECK(found(2) < 1.05 * (second + unit + others));
+  const double third = 4 * all / 4 + 3 * all / 4; // A perceptron needs all parameters at once.
+  CHECK(found(3) > 0.95 * third);
+  CHECK(found(3) < 1.05 * (third + unit + others));
+}
+
+TEST_CASE("memory is zero when it is committed, and kept by who commits it again at once") {
+  const std::size_t before = cuda_on_cpu::live();
+  {
+    const Variable page("DTRAIN_FAKE_PAGE", "4096");
+    const auto gpu = make_gpu();
+    constexpr std::size_t k_floats = 1024; // Of a page.
+    const Buffer memory = gpu->allocate_paged(4 * k_floats);
+    const auto part = [&](std::size_t first, std::size_t last) {
+      return memory.span().subspan(first * k_floats, (last - first) * k_floats);
+    };
+    const std::size_t none = gpu->most_allocated();
+    gpu->commit(part(0, 2));
+    CHECK(gpu->most_allocated() - none == 2 * 4096);
+    const std::vector<float> ones(2 * k_floats, 1.0F);
+    std::vector<float> found(2 * k_floats);
+    gpu->stream().copy(part(0, 2).data(), found.data(), part(0, 2).size_bytes());
+    CHECK(std::all_of(found.begin(), found.end(), [](float value) { return value == 0; }));
+    gpu->stream().copy(ones.data(), part(0, 2).data(), part(0, 2).size_bytes());
+
+    // A page of which some is still committed stays.
+    gpu->discard(part(0, 2).first(k_floats / 2));
+    const int maps = cuda_on_cpu::calls("cuMemMap");
+    gpu->discard(part(1, 2));
+    gpu->commit(part(1, 2));
+    CHECK(cuda_on_cpu::calls("cuMemMap") == maps);
+    gpu->stream().copy(part(0, 2).data(), found.data(), part(0, 2).size_bytes());
+    CHECK(found == ones);
+
+    // What another page takes is the memory of this one, once the work on it is done.
+    gpu->stream().clear(part(1, 2).data(), part(1, 2).size_bytes());
+    const auto put = gpu->stream().record();
+    gpu->discard(part(1, 2));
+    CHECK(!put->has_passed());
+    gpu->commit(part(3, 4));
+    CHECK(put->has_passed());
+    CHECK(cuda_on_cpu::calls("cuMemMap") == maps + 1);
+    CHECK(gpu->most_allocated() - none == 2 * 4096);
+
+    // Other memory takes what nobody has committed.
+    gpu->discard(part(3, 4));
+    const Buffer other = gpu->allocate(k_floats, DType::f32);
+    CHECK(gpu->most_allocated() - none == 2 * 4096);
+    gpu->commit(other.span()); // Of any other memory they do nothing.
+    gpu->discard(other.span());
+  }
+  CHECK(cuda_on_cpu::live() == before);
+}
