@@ -55,14 +55,15 @@ using EnvVars = std::vector<std::pair<std::string, std::string>>;
 
 /// The variables of one process, `rank` counting through `ranks`:
 ///   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, GROUP_WORLD_SIZE,
-///   TORCHELASTIC_*                                         torchrun's, for ranks only
-///   PET_*                                                  torchrun's own flags, with
-///   torchrun_nproc MASTER_ADDR, MASTER_PORT, ROLE_* TF_CONFIG TensorFlow's, but for a launcher
-///   CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER                where it is said what the rank has
+///   TORCHELASTIC_*                                torchrun's, for ranks only
+///   PET_*                                         torchrun's own flags, with torchrun_nproc
+///   MASTER_ADDR, MASTER_PORT, ROLE_*
+///   TF_CONFIG                                     TensorFlow's, but for a launcher
+///   CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER       if it is known what the rank has
 ///   DTRAIN_HOSTFILE, DLTS_HOSTFILE, OMPI_MCA_orte_default_hostfile,
-///   PRTE_MCA_prte_default_hostfile                         where hostfile_path is set
+///   PRTE_MCA_prte_default_hostfile                if hostfile_path is set
 ///   DTRAIN_JOB_NAME, _NAMESPACE, _UID, _TOKEN, DTRAIN_RESTART_COUNT
-///   DTRAIN_MIN_WORKERS, DTRAIN_MAX_WORKERS                 of an elastic job, where set
+///   DTRAIN_MIN_WORKERS, DTRAIN_MAX_WORKERS        of an elastic job, if set
 ///   PYTHONUNBUFFERED
 EnvVars rank_env(const GangPlace& gang, int rank);
 

@@ -1,9 +1,9 @@
 // What is sent to a job's hosts if they lack it: the bundled trainer and the job's code.
 //
 //   JOB/payload/                on this machine, packed once, at submission
-//     DIGEST/bin, lib         the bundle: the program, its plug-ins, and a glibc for older hosts
-//     DIGEST                  a part of the code's archive (support/code/code_archive.h)
-//     bundle, parts           the digests, a line each; absent: none
+//     DIGEST/bin, lib           the bundle: the program, its plug-ins, and a glibc for older hosts
+//     DIGEST                    a part of the code's archive (support/code/code_archive.h)
+//     bundle, parts             the digests, a line each; absent: none
 //   ~/.cache/dtrain/ssh/      on a host: what has arrived, by digest, for all jobs of the user, and
 //                             checksums; what no longer matches them is sent again
 //

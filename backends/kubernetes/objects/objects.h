@@ -2,9 +2,8 @@
 //
 //   Job        NAME-worker      one Pod per instance; owns the others
 //   Job        NAME-launcher    in types with a launcher: its Pod
-//   Job        NAME-chief, -ps  for roles with other resources than the workers
-//   (render/job_data.h),
-//                               and for a volcanojob's tasks after the first: NAME-task-1
+//   Job        NAME-chief, -ps  for roles with other resources than the workers, and for a
+//                               volcanojob's tasks after the first, NAME-task-1: render/job_data.h
 //   Service    NAME             headless: rank I answers to NAME-worker-I.NAME
 //   ConfigMap  NAME             start.sh (environment and command) and the host file
 //   Secret     NAME             the token that ranks prove to one another
