@@ -3,8 +3,8 @@
 // that memory is, when it comes from other ranks, what it is rounded to, and when gradients leave:
 //
 //   need(unit)    its parameters are about to be read
-//   write(unit)   its gradients are about to be written, after a need(unit)
-//   done(unit)    neither is until the next need(unit)
+//   write(unit)   its gradients are about to be written, until they are final
+//   done(unit)    its parameters are not read until the next need(unit)
 //   final(count)  the first `count` gradients of the arena will not change any more
 //
 // Arenas are in the order in which backward finishes gradients, so what is final is always a
