@@ -1,16 +1,17 @@
 #include "trainer/forecast/memory_plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "trainer/collectives/forwarding.h"
 #include "trainer/collectives/single_rank.h"
+#include "trainer/data/feed.h"
 #include "trainer/device/cpu/cpu_device.h"
+#include "trainer/device/ranges.h"
 #include "trainer/errors.h"
 #include "trainer/monitor/console.h"
 #include "trainer/run/replica.h"
@@ -20,29 +21,35 @@
 namespace trainer {
 namespace {
 
-std::size_t page_bytes() {
-  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
 /// Of an arena that begins with a page: which pages take memory.
 class Pages {
  public:
-  explicit Pages(std::size_t floats) : is_here_(pages_up(floats)) {}
+  Pages(std::size_t floats, const Device& device)
+      : page_(device.page_bytes()), is_host_(device.is_host()), is_here_(pages_up(floats)) {}
 
-  void write(const ArenaRange& range) { set(pages_down(range.first), pages_up(range.last), true); }
-  /// Whole pages of it, as Device::discard().
-  void discard(const ArenaRange& range) {
-    set(pages_up(range.first), pages_down(range.last), false);
+  void write(const ArenaRange& range) {
+    written_.add(range.first, range.last);
+    set(pages_down(range.first), pages_up(range.last), true);
   }
-  std::size_t bytes() const { return here_ * page_bytes(); }
+  /// As Device::discard(): a CPU frees pages that are all in the range, a GPU those in which
+  /// nothing else is left.
+  void discard(const ArenaRange& range) {
+    if (is_host_) {
+      set(pages_up(range.first), pages_down(range.last), false);
+      return;
+    }
+    written_.remove(range.first, range.last);
+    const std::size_t floats = page_ / sizeof(float);
+    for (std::size_t page = pages_down(range.first); page < pages_up(range.last); ++page) {
+      set(page, page + 1, written_.touches(page * floats, (page + 1) * floats));
+    }
+  }
+  std::size_t bytes() const { return here_ * page_; }
 
  private:
-  static std::size_t pages_down(std::size_t floats) {
-    return floats * sizeof(float) / page_bytes();
-  }
-  static std::size_t pages_up(std::size_t floats) {
-    return (floats * sizeof(float) + page_bytes() - 1) / page_bytes();
+  std::size_t pages_down(std::size_t floats) const { return floats * sizeof(float) / page_; }
+  std::size_t pages_up(std::size_t floats) const {
+    return (floats * sizeof(float) + page_ - 1) / page_;
   }
   void set(std::size_t first, std::size_t last, bool here) {
     for (std::size_t page = first; page < last; ++page) {
@@ -52,8 +59,41 @@ class Pages {
     }
   }
 
+  std::size_t page_;
+  bool is_host_;
   std::vector<bool> is_here_;
   std::size_t here_ = 0;
+  Ranges written_; ///< And not discarded since.
+};
+
+/// A GPU that allocates nothing, and counts what it would.
+class CountingGpu final : public Device {
+ public:
+  explicit CountingGpu(Device& gpu) : gpu_(gpu) {}
+
+  std::size_t bytes() const { return bytes_; } ///< Allocated, and not freed.
+
+  std::string describe() const override { return gpu_.describe(); }
+  Buffer allocate(std::size_t count, DType dtype) override {
+    const std::size_t bytes = count * size_of(dtype);
+    bytes_ += bytes;
+    void* const nowhere = this; // Which nobody reads, and Buffer calls no Free for null.
+    return {nowhere, count, dtype, {}, [this, bytes](void* /*memory*/) { bytes_ -= bytes; }};
+  }
+  void move_to_file(std::span<float> part, const std::string& folder) override {
+    gpu_.move_to_file(part, folder);
+  }
+  Buffer allocate_pinned(std::size_t /*count*/, DType dtype) override {
+    return {nullptr, 0, dtype, {}, {}};
+  }
+  Stream& stream() override { return gpu_.stream(); }
+  std::unique_ptr<Stream> make_stream() override { return gpu_.make_stream(); }
+  const Kernels& kernels() const override { return gpu_.kernels(); }
+  DType activation_type() const override { return gpu_.activation_type(); }
+
+ private:
+  Device& gpu_;
+  std::size_t bytes_ = 0;
 };
 
 ArenaRange place_in(std::span<const float> arena, std::span<const float> part) {
@@ -93,10 +133,10 @@ class NotingCommunicator final : public ForwardingCommunicator {
 class Rehearsal final : private ParameterOwner {
  public:
   Rehearsal(const MemoryPlanOptions& options, const Model& model, const Shards& shards,
-            MemoryPlan& plan)
-      : options_(options), model_(model), shards_(shards), plan_(plan),
-        floats_(model.tensors().arena_size()), parameters_(floats_), gradients_(floats_),
-        rounded_(floats_) {}
+            const Device& device, MemoryPlan& plan)
+      : options_(options), model_(model), shards_(shards), is_host_(device.is_host()), plan_(plan),
+        floats_(model.tensors().arena_size()), parameters_(floats_, device),
+        gradients_(floats_, device), rounded_(floats_, device) {}
 
   void run() {
     const ArenaRange all = {0, floats_};
@@ -124,8 +164,10 @@ class Rehearsal final : private ParameterOwner {
       started_ = given_back_ = final_ = 0;
       gathered.begin_pass();
       model_.rehearse(options_.like.rows, *this, [&](std::size_t unit) {
-        gradients_.write(model_.units()[unit]);
-        look();
+        if (is_host_) {
+          gradients_.write(model_.units()[unit]);
+          look();
+        }
       });
       give_back(shards_.buckets().size());
       if (gathered_ != nullptr) {
@@ -139,7 +181,7 @@ class Rehearsal final : private ParameterOwner {
   std::size_t at_rest() const { return at_rest_; } ///< Between two steps.
 
  private:
-  bool is_mixed() const { return options_.precision != Precision::fp32; }
+  bool is_mixed() const { return is_host_ && options_.precision != Precision::fp32; }
 
   UnitMemory need(std::size_t unit) override {
     if (gathered_ != nullptr) {
@@ -150,6 +192,14 @@ class Rehearsal final : private ParameterOwner {
       look();
     }
     return {};
+  }
+
+  /// A CPU's gradients take memory as they become final, or are ahead.
+  void write(std::size_t unit) override {
+    if (!is_host_) {
+      gradients_.write(model_.units()[unit]);
+      look();
+    }
   }
 
   void done(std::size_t unit) override {
@@ -165,10 +215,16 @@ class Rehearsal final : private ParameterOwner {
 
   /// As TrainingStep::start().
   void final(std::size_t count) override {
-    gradients_.write({final_, count});
+    if (is_host_) {
+      gradients_.write({final_, count});
+    }
     final_ = count;
     look();
     for (; started_ < shards_.buckets().size() && shards_.buckets()[started_].last <= count;) {
+      if (!is_host_) {
+        gradients_.write(shards_.buckets()[started_]);
+        look();
+      }
       ++started_;
       give_back(started_ - std::min(started_, k_sums_under_way));
     }
@@ -185,16 +241,18 @@ class Rehearsal final : private ParameterOwner {
 
   void look() {
     const std::size_t now = parameters_.bytes() + gradients_.bytes() + rounded_.bytes();
-    if (now > plan_.parameters + plan_.gradients + plan_.rounded) {
+    if (now > most_) {
+      most_ = now;
       plan_.parameters = parameters_.bytes();
       plan_.gradients = gradients_.bytes();
-      plan_.rounded = rounded_.bytes();
+      plan_.rounded = is_mixed() ? rounded_.bytes() : plan_.rounded;
     }
   }
 
   const MemoryPlanOptions& options_;
   const Model& model_;
   const Shards& shards_;
+  bool is_host_;
   MemoryPlan& plan_;
   std::size_t floats_;
   Pages parameters_;
@@ -205,13 +263,46 @@ class Rehearsal final : private ParameterOwner {
   std::size_t given_back_ = 0;   ///< and those whose remote part was freed.
   std::size_t final_ = 0;        ///< Gradients.
   std::size_t at_rest_ = 0;
+  std::size_t most_ = 0;
 };
 
 /// What the process takes now, of memory of its own.
 std::size_t resident_bytes() {
   std::size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages >> pages;
-  return pages * page_bytes();
+  return pages * CpuDevice().page_bytes();
+}
+
+/// Of a batch in a GPU's memory.
+std::size_t batch_bytes(const Batch& like) {
+  std::size_t bytes = 0;
+  for (const Batch::Field& field : like.fields) {
+    bytes += like.rows * field.width * size_of(field.type);
+  }
+  return bytes;
+}
+
+/// Of the weights in 16 bits: a CPU's own copy of them, or a GPU's below stage 3.
+std::size_t rounded_bytes(const MemoryPlanOptions& options, const Model& model,
+                          const Device& device, int stage) {
+  if (options.precision == Precision::fp32) {
+    return 0;
+  }
+  if (device.is_host()) {
+    return model.tensors().arena_size() * sizeof(float);
+  }
+  return stage < 3 && device.activation_type() == DType::bf16 && model.takes_rounded()
+             ? factors_size(model) * size_of(DType::bf16)
+             : 0;
+}
+
+/// What of the samples a GPU keeps.
+std::size_t kept_bytes(const SampleSource& source, const Device& device) {
+  std::size_t bytes = 0;
+  for (const FieldType& field : source.fields()) {
+    bytes += is_kept(source, device) ? source.count() * field.stored_bytes() : 0;
+  }
+  return bytes;
 }
 
 /// Of a tensor that lies in panels, on its way to a checkpoint: row-major.
@@ -231,12 +322,16 @@ std::size_t MemoryPlan::most() const { return std::max({step(), start, save}); }
 
 MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& device) {
   MemoryPlan plan{.stage = options.ranks > 1 ? stage : 0};
+  std::optional<CountingGpu> on_gpu;
+  if (!device.is_host()) {
+    on_gpu.emplace(device);
+  }
   std::unique_ptr<Model> model;
   {
     const BufferCount count;
-    model = make_model(options.model, device);
+    model = make_model(options.model, on_gpu ? *on_gpu : device);
     model->make_room(options.like);
-    plan.activations = count.bytes();
+    plan.activations = on_gpu ? on_gpu->bytes() + batch_bytes(options.like) : count.bytes();
   }
   const TensorTable& tensors = model->tensors();
   const std::size_t floats = tensors.arena_size();
@@ -246,25 +341,36 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
   {
     const Buffer parameters = Buffer::paged(floats, DType::f32);
     const BufferCount count;
-    const Optimizer optimizer(options.optimizer, parameters.span(), {}, device, &tensors,
+    CpuDevice cpu;
+    const Optimizer optimizer(options.optimizer, parameters.span(), {}, cpu, &tensors,
                               plan.stage == 0 ? std::vector<ArenaRange>{} : shards.own());
     moments = count.bytes() - sizeof(StepState);
-    plan.moments =
-        options.offload.optimizer.empty() ? moments
-        : optimizer.needs_whole_tensors()
-            ? 0 // But for the largest tensor's.
-            : MomentFiles::memory_bytes(optimizer.moments().size(),
-                                        moments / optimizer.moments().size() / sizeof(float));
+    if (options.offload.optimizer.empty()) {
+      plan.moments = moments;
+    } else if (!on_gpu && !optimizer.needs_whole_tensors()) { // Else but for the largest tensor's.
+      const std::size_t kinds = optimizer.moments().size();
+      plan.moments = MomentFiles::memory_bytes(kinds, moments / kinds / sizeof(float));
+    }
+    for (const Optimizer::Moment& moment : optimizer.moments()) {
+      if (on_gpu && options.offload.optimizer_is_on_host) {
+        plan.moments -= moment.values.bytes();
+      }
+    }
   }
-  const std::size_t rounded = options.precision == Precision::fp32 ? 0 : whole;
+  const std::size_t rounded = rounded_bytes(options, *model, device, plan.stage);
   std::size_t at_rest = 2 * whole + rounded;
-  if (plan.stage < 2) {
+  if (plan.stage < 2 || device.page_bytes() == 0) {
     plan.parameters = plan.gradients = whole;
     plan.rounded = rounded;
   } else {
-    Rehearsal rehearsal(options, *model, shards, plan);
+    plan.rounded = on_gpu ? rounded : 0;
+    Rehearsal rehearsal(options, *model, shards, device, plan);
     rehearsal.run();
     at_rest = rehearsal.at_rest();
+  }
+  if (on_gpu) { // What it saves is copied to the host.
+    plan.start = whole + rounded + (plan.stage < 2 ? whole : 0) + plan.moments;
+    return plan;
   }
   // Moments in files are sent to the other ranks one at a time.
   plan.start = whole + rounded + (plan.stage < 2 ? whole : 0) +
@@ -282,16 +388,16 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
   return plan;
 }
 
-std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t program) {
+std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t program,
+                             const char* title) {
   const auto mb = [](std::size_t bytes) {
     constexpr double k_million = 1e6;
     return fmt::format("{:.1f}", static_cast<double>(bytes) / k_million);
   };
   const bool is_mixed = plans.front().rounded > 0;
-  std::string text =
-      fmt::format("{:<6}{:>12}{:>11}{:>11}{}{:>13}{:>9}{:>11}\n", "STAGE", "PARAMETERS",
-                  "GRADIENTS", "OPTIMIZER", is_mixed ? fmt::format("{:>10}", "16 BITS") : "",
-                  "ACTIVATIONS", "PROGRAM", "MOST");
+  std::string text = fmt::format(
+      "{:<6}{:>12}{:>11}{:>11}{}{:>13}{:>9}{:>11}\n", "STAGE", "PARAMETERS", "GRADIENTS",
+      "OPTIMIZER", is_mixed ? fmt::format("{:>10}", "16 BITS") : "", "ACTIVATIONS", title, "MOST");
   bool starts_higher = false;
   bool saves_higher = false;
   for (const MemoryPlan& plan : plans) {
@@ -321,9 +427,11 @@ std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t p
 
 void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run,
                        const DataOptions& data) {
-  const std::unique_ptr<Device> device = make_device(rank.devices.front());
-  if (!device->is_host()) {
-    throw UsageError("--plan-memory: counts memory of CPU ranks only; use --device=cpu");
+  const std::unique_ptr<Device> device =
+      make_device(rank.devices.front(), rank.cluster.local_rank, rank.no_gpu);
+  const bool is_host = device->is_host();
+  if (!is_host && run.precision != Precision::fp32) {
+    device->multiply_in(run.precision == Precision::bf16 ? DType::bf16 : DType::f16);
   }
   if (rank.cluster.rank != 0) {
     return;
@@ -346,15 +454,24 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
   }
   // Of the program that has connected: the code for it, and segments of what comes in.
   constexpr std::size_t k_connected = 3'000'000;
-  const std::size_t program = resident_bytes() + (ranks > 1 ? k_connected : 0);
+  const std::size_t program = is_host ? resident_bytes() + (ranks > 1 ? k_connected : 0)
+                                      : kept_bytes(*samples.train.source, *device);
   const bool is_whole = ranks == 1 || needs_whole_tensors(run.optimizer.rule);
   std::vector<MemoryPlan> plans;
   for (int stage = 0; stage <= (is_whole ? 0 : 3); ++stage) {
     plans.push_back(plan_memory(options, stage, *device));
   }
   const auto model = make_model(options.model, *device);
-  fmt::print("MB that {} takes, with batches of {}, by ZeRO's stage: {}, {} parameters, {}{}{}\n{}",
+  fmt::print("MB that {} takes{}, with batches of {}, by ZeRO's stage: {}, {} parameters, "
+             "{}{}{}\n{}",
              ranks == 1 ? "the one rank" : fmt::format("each of {} ranks", ranks),
+             is_host ? ""
+                     : fmt::format(" of its GPU's memory, besides what CUDA and NCCL take for "
+                                   "themselves{}",
+                                   device->page_bytes() > 0
+                                       ? ""
+                                       : ", where stages 2 and 3 free nothing, as the driver "
+                                         "cannot unmap memory"),
              run.step.rows_at_once, model->describe(),
              with_commas(static_cast<double>(model->tensors().arena_size())),
              rule_title(run.optimizer.rule),
@@ -362,7 +479,7 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
                  ? ""
                  : fmt::format(", {} over float32", precision_name(run.precision)),
              is_given ? "" : "; without the memory of the data, as no --data is given",
-             memory_plan_text(plans, program));
+             memory_plan_text(plans, program, is_host ? "PROGRAM" : "DATA"));
 }
 
 } // namespace trainer

@@ -1,5 +1,5 @@
-// dtrain-trainer --plan-memory: the bytes that a rank takes at each of ZeRO's stages, before it
-// runs.
+// dtrain-trainer --plan-memory: the bytes that a rank takes of the host's memory, or
+// of its GPU's, at each of ZeRO's stages, before it runs.
 //
 // Of the model's state (strategy/shards.h) a rank has its own chunks to stay, and the others' for a
 // while: what is there at a time follows from the order in which the model needs units and finishes
@@ -7,9 +7,12 @@
 // are counted as it makes room for a batch (BufferCount). Nothing is computed, and no page of it
 // all is written to.
 //
-// Not in it: what a resumed rank 0 has loaded and not yet shared out, the kernel's buffers of
-// sockets, and, where the ranks of a host reduce through shared memory, the others' gradients,
-// which the system counts to each rank that has looked at them.
+// A GPU's state is in the pages of its driver (Device::allocate_paged()), and what it saves is
+// copied to the host. Its activations are counted by a device that allocates nothing.
+//
+// Not in it: what CUDA and NCCL take for themselves; what a resumed rank 0 has loaded and not yet
+// shared out, the kernel's buffers of sockets, and, where the ranks of a host reduce through shared
+// memory, the others' gradients, which the system counts to each rank that has looked at them.
 #pragma once
 
 #include <cstddef>
@@ -50,13 +53,15 @@ struct MemoryPlanOptions {
   bool goes_on = false;     ///< and trains on after some of them.
 };
 
-/// Of a rank on `device`, a CPU.
+/// Of a rank on `device`.
 MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& device);
 
-/// A table for people, a line a stage, in MB. `program`: bytes that the process takes besides.
-std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t program);
+/// A table for people, a line a stage, in MB. `program`: bytes that the rank takes besides, in a
+/// column of that title.
+std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t program,
+                             const char* title = "PROGRAM");
 
-/// For so many ranks; the first one prints. Throws UsageError where they compute on GPUs.
+/// For so many ranks; the first one prints.
 void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run,
                        const DataOptions& data);
 

@@ -4,8 +4,8 @@
 // leave:
 //
 //   need(unit)    the model is about to read the unit's parameters
-//   write(unit)   the model is about to write the unit's gradients, after a need(unit)
-//   done(unit)    the model does neither until the next need(unit)
+//   write(unit)   the model is about to write the unit's gradients, until they are final
+//   done(unit)    the model does not read the unit's parameters until the next need(unit)
 //   final(count)  the first `count` gradients of the arena will not change any more
 //
 // Arenas are in the order in which backward finishes gradients, so final gradients are always a

@@ -199,6 +199,24 @@ def test_every_zero_stage_learns_on_gpus_what_stage_0_learns(on_cpu, data, tmp_p
         assert run(stage, 6) == expected
 
 
+def test_the_memory_of_a_gpu_is_planned_by_stage(on_cpu, home):
+    tokens = text_data.write(home)
+
+    def plan(**variables):
+        out, _ = end(trainer_process.start(
+            on_cpu, tokens, "--model=bert", "--layers=6", "--hidden=128", "--heads=2", "--ff=512",
+            "--max-length=32", "--batch-size=1", "--device=cuda", "--plan-memory", "--plan=4",
+            **variables))
+        assert "MB that each of 4 ranks takes of its GPU's memory" in out
+        return out, {int(stage): float(most) for stage, most in
+                     re.findall(r"^(\d) .* ([\d.]+)(?: \(\d\))?$", out, re.M)}
+    _, most = plan(DTRAIN_FAKE_PAGE="4096")
+    assert most[0] > most[1] > most[2] > most[3]
+    out, most = plan(DTRAIN_FAKE_PAGE="0")
+    assert "stages 2 and 3 free nothing, as the driver cannot unmap memory" in out
+    assert most[1] == most[2] == most[3]
+
+
 def test_two_workers_of_two_gpus_each_are_one_communicator_of_nccls(on_cpu, data):
     flags = ["--devices=gpu:0,gpu:1", "--steps=6", "--batch-size=8", "--communication=nccl"]
     outs = [end(rank)[0] for rank in start_ranks(on_cpu, data, *flags, DTRAIN_FAKE_GPUS="2")]

@@ -13,9 +13,11 @@
 #include "trainer/collectives/device_communicator.h"
 #include "trainer/collectives/nccl/nccl_group.h"
 #include "trainer/collectives/single_rank.h"
+#include "trainer/data/feed.h"
 #include "trainer/data/loader.h"
 #include "trainer/data/synthetic_text.h"
 #include "trainer/device/host_view.h"
+#include "trainer/forecast/memory_plan.h"
 #include "trainer/strategy/gathered.h"
 #include "trainer/strategy/mirrored.h"
 #include "trainer/strategy/training_step.h"
@@ -187,6 +189,36 @@ TEST_CASE("stages 2 and 3 of ZeRO take the memory of the formulas on GPUs") {
   const double third = 4 * all / 4 + 3 * all / 4; // A perceptron needs all parameters at once.
   CHECK(found(3) > 0.95 * third);
   CHECK(found(3) < 1.05 * (third + unit + others));
+}
+
+TEST_CASE("what a plan says that a GPU takes, it takes") {
+  const Variable page("DTRAIN_FAKE_PAGE", "4096");
+  Run mlp = on_images({128, 64, 64});
+  Run bert = on_text("bert");
+  bert.model.transformer = {.layers = 3, .hidden = 64, .heads = 1, .inner = 128, .max_length = 16};
+  for (Run* run : {&mlp, &bert}) {
+    run->rows = 1;
+    run->steps = 2; // The first one learns in which order units are needed.
+    run->step = {.buckets = 1 << 16};
+    const auto gpu = make_gpu();
+    const SampleSource& source = *run->data.train.source;
+    MemoryPlanOptions options{.model = fitted(run->model, run->data),
+                              .buckets = run->step.buckets,
+                              .ranks = run->ranks,
+                              .like = {.rows = run->rows}};
+    std::size_t kept = 0;
+    for (const FieldType& field : source.fields()) {
+      options.like[field.name] = {nullptr, field.width, field.type};
+      kept += is_kept(source, *gpu) ? source.count() * field.stored_bytes() : 0;
+    }
+    for (int stage = 0; stage <= 3; ++stage) {
+      CAPTURE(run->model.name);
+      CAPTURE(stage);
+      const double planned = static_cast<double>(plan_memory(options, stage, *gpu).most() + kept);
+      CHECK(static_cast<double>(train(stage, *run).most_allocated) ==
+            doctest::Approx(planned).epsilon(0.03));
+    }
+  }
 }
 
 TEST_CASE("memory is zero when it is committed, and kept by who commits it again at once") {
