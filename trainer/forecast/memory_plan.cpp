@@ -25,7 +25,8 @@ namespace {
 class Pages {
  public:
   Pages(std::size_t floats, const Device& device)
-      : page_(device.page_bytes()), is_host_(device.is_host()), is_here_(pages_up(floats)) {}
+      : page_(std::max<std::size_t>(device.page_bytes(), 1)), is_host_(device.is_host()),
+        is_here_(pages_up(floats)) {}
 
   void write(const ArenaRange& range) {
     written_.add(range.first, range.last);
