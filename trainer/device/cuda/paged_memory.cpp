@@ -113,7 +113,7 @@ void* PagedMemory::reserve(std::size_t bytes) {
   const std::size_t pages = (bytes + page_ - 1) / page_;
   CUdeviceptr at = 0;
   check(driver_.reserve(&at, pages * page_, 0, 0, 0), "reserving addresses");
-  auto* const first = reinterpret_cast<std::byte*>(at);
+  auto* const first = reinterpret_cast<std::byte*>(at); // NOLINT(*-no-int-to-ptr): the driver's
   const std::lock_guard lock(mutex_);
   regions_[first] = {first, pages * page_, std::vector<Page>(pages), {}};
   return first;
