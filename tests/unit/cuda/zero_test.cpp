@@ -49,7 +49,7 @@ struct Run {
   int ranks = 2;
   StepOptions step = {.buckets = 1 << 14};
   std::size_t rows = 4; ///< Of a rank's step.
-  std::int64_t steps = 3;
+  std::int64_t steps = 2;
   bool by_nccl = false;
 };
 
@@ -128,10 +128,10 @@ Learned train(int stage, const Run& run) {
   return learned;
 }
 
-void check_stages(const Run& run) {
+void check_stages(const Run& run, const std::vector<int>& stages = {1, 2, 3}) {
   const Learned whole = train(0, run);
   CHECK(std::isfinite(whole.loss));
-  for (int stage = 1; stage <= 3; ++stage) {
+  for (const int stage : stages) {
     CAPTURE(stage);
     CHECK(train(stage, run).has_the_bits_of(whole));
   }
@@ -141,21 +141,18 @@ void check_stages(const Run& run) {
 
 TEST_CASE("every stage of ZeRO has the bits of stage 0 on GPUs, and gives all memory back") {
   const std::size_t before = cuda_on_cpu::live();
-  const Variable page("DTRAIN_FAKE_PAGE", "4096"); // Small, so that there are many.
-  for (const int ranks : {2, 3}) {
-    CAPTURE(ranks);
-    Run run = on_images();
-    run.ranks = ranks;
-    check_stages(run);
-    run.by_nccl = true;
-    check_stages(run);
-  }
+  const Variable page("DTRAIN_FAKE_PAGE", "16384"); // Small, so that there are many.
+  Run run = on_images();
+  check_stages(run);
+  run.ranks = 3;
+  run.by_nccl = true;
+  check_stages(run, {2, 3});
   Run clipped = on_images();
   clipped.rows = 6;
   clipped.step = {.buckets = 1 << 14, .rows_at_once = 4, .clip_norm = 0.5};
-  check_stages(clipped);
-  check_stages(on_text("bert"));
-  check_stages(on_text("gpt2"));
+  check_stages(clipped, {2});
+  check_stages(on_text("bert"), {2, 3});
+  check_stages(on_text("gpt2"), {3});
   CHECK(cuda_on_cpu::live() == before);
 }
 
@@ -163,7 +160,7 @@ TEST_CASE("every stage of ZeRO has the bits of stage 0 on a GPU whose driver can
   const Variable page("DTRAIN_FAKE_PAGE", "0");
   CHECK(make_gpu()->describe().find("; its driver cannot unmap memory, so ZeRO stages 2 and 3 free "
                                     "nothing") != std::string::npos);
-  check_stages(on_images());
+  check_stages(on_images(), {3});
 }
 
 TEST_CASE("stages 2 and 3 of ZeRO take the memory of the formulas on GPUs") {
