@@ -554,7 +554,7 @@ TEST_CASE("of two GPUs the slow one is seen to compute for longer, and the other
 }
 
 TEST_CASE("the slower one of two GPUs gets a smaller share of each batch") {
-  const KernelTimes times("20,4000");
+  const KernelTimes times("20,20000");
   const auto clocked = clock_two(12, true);
   CHECK(clocked[0].shares == clocked[1].shares);
   CHECK(clocked[0].shares[0] + clocked[0].shares[1] == 24);
