@@ -1,5 +1,7 @@
 #include "trainer/data/feed.h"
 
+#include "trainer/clock.h"
+
 namespace trainer {
 namespace {
 
@@ -93,9 +95,11 @@ Batch Feed::send(const RowsToRead& rows) {
     copies_ = device_.make_stream();
   }
   Staged& staged = staged_[++turn_ % staged_.size()];
+  const double asked = now();
   if (staged.copied) {
     staged.copied->wait(); // This buffer was last used two batches ago.
   }
+  seconds_waited_ = now() - asked;
   if (staged.pinned.size() < bytes) {
     staged.pinned = device_.allocate_pinned(bytes, DType::u8);
     staged.bytes = device_.allocate(bytes, DType::u8);

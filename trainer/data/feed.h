@@ -31,6 +31,9 @@ class Feed {
   /// Valid until the next batch.
   Batch read(const RowsToRead& rows);
 
+  /// Seconds for which the last read() waited for the device to free a buffer: the device had work.
+  double seconds_waited() const { return seconds_waited_; }
+
   /// Copies all samples to the device, if is_kept(); from then on use gather() instead of read().
   void keep();
   bool keeps() const { return !kept_.empty(); }
@@ -61,6 +64,7 @@ class Feed {
   std::unique_ptr<Stream> copies_; ///< Null before the first copied batch.
   std::array<Staged, 2> staged_;
   std::size_t turn_ = 0;
+  double seconds_waited_ = 0;
 };
 
 } // namespace trainer

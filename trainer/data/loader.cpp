@@ -83,7 +83,7 @@ void Loader::next() {
   batch_.position = share->position;
   batch_.global_rows = share->global_rows;
   batch_.weight = share->weight;
-  batch_.seconds = now() - started;
+  batch_.seconds = now() - started - feed_.seconds_waited();
   seconds_ += batch_.seconds;
 }
 
