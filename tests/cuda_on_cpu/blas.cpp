@@ -3,12 +3,14 @@
 // told, a plan or workspace of another GPU or stream.
 //
 // DTRAIN_FAKE_BLAS=1: there is one; by itself the plug-in's own kernels compute.
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
+#include <vector>
 
 #include "tests/cuda_on_cpu/runtime.h"
 #include "trainer/device/cuda/matmul.h"
@@ -106,12 +108,22 @@ void compute(const MatmulShape& s, const MatmulMemory& memory, std::size_t numbe
     const std::size_t at = s.b_is_turned ? column * s.b_row + step : step * s.b_row + column;
     return factor(memory.b, number * s.b_batch + at);
   };
+  std::vector<float> all_of_b(s.k * s.n);
+  for (std::size_t i = 0; i < all_of_b.size(); ++i) {
+    all_of_b[i] = b(i / s.n, i % s.n);
+  }
+  std::vector<float> sums(s.n);
   for (std::size_t row = 0; row < s.m; ++row) {
-    for (std::size_t column = 0; column < s.n; ++column) {
-      float sum = 0;
-      for (std::size_t i = 0; i < s.k; ++i) {
-        sum += a(row, i) * b(i, column);
+    std::fill(sums.begin(), sums.end(), 0.0F);
+    for (std::size_t i = 0; i < s.k; ++i) {
+      const float left = a(row, i);
+      const float* const right = all_of_b.data() + i * s.n;
+      for (std::size_t column = 0; column < s.n; ++column) {
+        sums[column] += left * right[column];
       }
+    }
+    for (std::size_t column = 0; column < s.n; ++column) {
+      float sum = sums[column];
       if (has_bias(s.epilogue)) {
         sum += value_of(s.type, memory.with, column);
       }

@@ -87,8 +87,13 @@ struct Block {
   std::vector<std::uint64_t> shared; ///< As wide as any type that a kernel has there.
   unsigned barrier = 0;              ///< __syncthreads that all have passed.
   Thread* running = nullptr;
-  context::pooled_fixedsize_stack stacks{k_stack}; ///< Used again by the next block.
 };
+
+/// Of the block that runs, used again by the next one: kernels run one at a time.
+inline context::pooled_fixedsize_stack& stacks() {
+  static context::pooled_fixedsize_stack all{k_stack};
+  return all;
+}
 
 inline Block*& block() {
   static thread_local Block* current = nullptr;
@@ -175,7 +180,7 @@ void run_block(Block& b, const Kernel& kernel) {
              static_cast<unsigned>(i / b.size.x / b.size.y));
     thread.lane = static_cast<int>(i % k_warp);
     thread.warp = &b.warps[i / k_warp];
-    thread.fiber = context::fiber(std::allocator_arg, b.stacks,
+    thread.fiber = context::fiber(std::allocator_arg, stacks(),
                                   [&thread, &kernel](context::fiber&& scheduler) {
                                     thread.scheduler = std::move(scheduler);
                                     kernel();

@@ -10,6 +10,7 @@
 // and a half times as many, by DTRAIN_FAKE_SEED. Without it kernels take no time. Streams keep the
 // time: a kernel begins when it was put there, when the one before it ends, or when the event
 // passes that it waits for, whichever comes last, and nobody sees what it did before it has ended.
+// DTRAIN_FAKE_IDLE=1: they take time and compute nothing, so that no time is the CPU's.
 //
 // DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_PEERS=0 that none reaches another's
 // memory; DTRAIN_FAKE_FREE how many bytes of one's memory are free, at most; DTRAIN_FAKE_PAGE how

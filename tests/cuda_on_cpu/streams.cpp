@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -17,6 +16,9 @@ using trainer::CudaStreamHandle;
 
 /// blocked: by another process or thread, or it takes longer.
 enum class Step : std::uint8_t { none, done, blocked };
+
+/// What is carried out before the mutex is let go may touch this GPU's memory.
+void open(int gpu) { world().open.try_emplace(gpu, gpu_of(gpu)); }
 
 /// The stream's next piece of work.
 Step run_next(Queue& queue) {
@@ -38,7 +40,7 @@ Step run_next(Queue& queue) {
     return Step::blocked;
   }
   if (work.run) {
-    const Opened opened(gpu_of(queue.gpu));
+    open(queue.gpu);
     if (!work.run()) {
       queue.work.front().waits = true;
       return Step::blocked;
@@ -62,21 +64,28 @@ void advance_all() {
   }
 }
 
+/// Who asks in a loop would have the mutex again before those that wait for it.
+void let_others_in(Lock& lock) {
+  world().open.clear();
+  lock.unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(200));
+  lock.lock();
+}
+
 /// Carries out `queue`'s work until `is_enough`, letting others in while it is blocked.
 template <typename Enough>
 void run_until(Lock& lock, Queue& queue, const Enough& is_enough) {
   while (!is_enough()) {
     const Step step = run_next(queue);
     if (step == Step::none) {
-      return;
+      break;
     }
     if (step == Step::blocked) {
       advance_all();
-      lock.unlock();
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
-      lock.lock();
+      let_others_in(lock);
     }
   }
+  world().open.clear();
 }
 
 Queue& queue_of(cudaStream_t queue, bool is_kernel = false) {
@@ -126,7 +135,7 @@ std::function<bool()> kernel_of(std::function<void()> work) {
     if (++world().kernels == number("DTRAIN_FAKE_FAULT", 0)) {
       world().error =
           static_cast<cudaError_t>(number("DTRAIN_FAKE_ERROR", cudaErrorIllegalAddress));
-    } else {
+    } else if (number("DTRAIN_FAKE_IDLE", 0) == 0) {
       work();
     }
     return true;
@@ -219,20 +228,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   const std::lock_guard lock(world().mutex);
   ++world().calls[__func__];
   Queue& queue = queue_of(stream);
-  const Gpu* peer = nullptr;
+  int peer = current;
   for (const auto& [index, gpu] : world().gpus) {
     if (index != current && (gpu.holds(from) || gpu.holds(to))) {
       if (world().peers.count({current, index}) == 0) {
         fail("a copy of the memory of another GPU, which this one does not reach");
       }
-      peer = &gpu;
+      peer = index;
     }
   }
   const auto copy = [=] {
-    std::optional<Opened> opened;
-    if (peer != nullptr) {
-      opened.emplace(*peer);
-    }
+    open(peer);
     std::memcpy(to, from, bytes);
   };
   queue.work.push_back({once(copy), nullptr, nullptr});
@@ -271,7 +277,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const std::lock_guard lock(world().mutex);
+  Lock lock(world().mutex);
   const EventHandle state = recorded(event);
   const bool has_passed = state->has_passed;
   // Where kernels take time, that of carrying them out here is no part of it: who asks once in a
@@ -281,7 +287,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
       ++state->asked < k_asked_in_passing && std::getenv("DTRAIN_FAKE_KERNEL_US") != nullptr;
   if (!has_passed && !is_in_passing && run_next(*state->queue) == Step::blocked) {
     advance_all(); // Whoever asks often enough gets there.
+    let_others_in(lock);
   }
+  world().open.clear();
   return world().error != cudaSuccess ? world().error
          : has_passed                 ? cudaSuccess
                                       : cudaErrorNotReady;

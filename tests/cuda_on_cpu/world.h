@@ -94,37 +94,6 @@ struct Gpu {
   }
 };
 
-struct World {
-  std::mutex mutex;
-  std::map<int, Gpu> gpus;
-  std::set<std::pair<int, int>> peers; ///< The first reaches the memory of the second.
-  std::set<Queue*> queues;
-  std::set<cudaEvent_t> events;
-  std::set<cudaGraph_t> noted;
-  std::set<cudaGraphExec_t> graphs;
-  std::map<const std::byte*, std::size_t> pinned;
-  std::map<const std::byte*, std::size_t> reserved; ///< Addresses.
-  std::map<unsigned long long, Physical> physical;  ///< By handle.
-  std::map<std::string, int> calls; ///< Of what a step may consist of; "kernel": those put there.
-  int kernels = 0;                  ///< Carried out.
-  cudaError_t error = cudaSuccess;  ///< Of all that is done from now on.
-};
-
-World& world();
-
-/// Makes its memory, the first time.
-Gpu& gpu_of(int index);
-
-inline thread_local int current = 0; ///< The GPU that this thread's calls are of.
-
-/// A variable of the environment.
-int number(const char* variable, int otherwise);
-
-using Lock = std::unique_lock<std::mutex>;
-
-/// Carries out all that is on a GPU's streams.
-void run_all(Lock& lock, int gpu);
-
 /// While it lives, this GPU's memory can be touched.
 class Opened {
  public:
@@ -153,5 +122,37 @@ class Opened {
   }
   const Gpu& gpu_;
 };
+
+struct World {
+  std::mutex mutex;
+  std::map<int, Gpu> gpus;
+  std::map<int, Opened> open; ///< While the mutex is held, those that something is carried out on.
+  std::set<std::pair<int, int>> peers; ///< The first reaches the memory of the second.
+  std::set<Queue*> queues;
+  std::set<cudaEvent_t> events;
+  std::set<cudaGraph_t> noted;
+  std::set<cudaGraphExec_t> graphs;
+  std::map<const std::byte*, std::size_t> pinned;
+  std::map<const std::byte*, std::size_t> reserved; ///< Addresses.
+  std::map<unsigned long long, Physical> physical;  ///< By handle.
+  std::map<std::string, int> calls; ///< Of what a step may consist of; "kernel": those put there.
+  int kernels = 0;                  ///< Carried out.
+  cudaError_t error = cudaSuccess;  ///< Of all that is done from now on.
+};
+
+World& world();
+
+/// Makes its memory, the first time.
+Gpu& gpu_of(int index);
+
+inline thread_local int current = 0; ///< The GPU that this thread's calls are of.
+
+/// A variable of the environment.
+int number(const char* variable, int otherwise);
+
+using Lock = std::unique_lock<std::mutex>;
+
+/// Carries out all that is on a GPU's streams.
+void run_all(Lock& lock, int gpu);
 
 } // namespace cuda_on_cpu

@@ -503,12 +503,14 @@ struct KernelTimes {
   Variable seed;
 };
 
-/// Of each of two GPUs of unlike speed what its clock has read after so many steps.
+/// Of each of two GPUs of unlike speed what its clock has read after so many steps, of kernels that
+/// take time alone: computing takes this machine's, of which both GPUs have one.
 struct Clocked {
   StepClock clock;
   std::vector<std::size_t> shares;
 };
 std::vector<Clocked> clock_two(std::int64_t steps, bool by_speed) {
+  const Variable idle("DTRAIN_FAKE_IDLE", "1");
   const Dataset data = synthetic_dataset(96, 1);
   std::mutex mutex;
   std::map<int, Clocked> clocked;
