@@ -59,7 +59,7 @@ FOR_ALL = ("asan-input", "ssh")
 BUDGET_COLD, BUDGET_WARM = 35, 20
 WARM = 240  # Seconds of compiling what always runs, at most, that show such a cache.
 # Seconds that a kind takes on two cores: its tests, and compiling without such a cache.
-ESTIMATES = {"asan-input": (150, 0), "ssh": (300, 0), "slurm": (180, 60), "cuda": (40, 300),
+ESTIMATES = {"asan-input": (150, 0), "ssh": (300, 0), "slurm": (180, 60), "cuda": (320, 300),
              "fuzz": (45, 400), "package": (150, 60), "peers": (15, 120), "kubernetes": (1000, 0)}
 
 # What the gate tells a stage, and through it tests/gate_plugin.py and `gate.py ctest`: the folder they

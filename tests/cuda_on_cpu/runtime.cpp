@@ -226,6 +226,14 @@ cudaError_t cudaFree(void* memory) {
   }
   ASAN_POISON_MEMORY_REGION(gpu.memory + it->first, it->second);
   gpu.taken.erase(it);
+  constexpr std::size_t k_page = 4096;
+  const std::size_t last =
+      gpu.taken.empty() ? 0 : gpu.taken.rbegin()->first + gpu.taken.rbegin()->second;
+  const std::size_t used = (last + k_page - 1) / k_page * k_page;
+  if (used < gpu.used) { // To open the memory takes a time for each page that it has.
+    madvise(gpu.memory + used, gpu.used - used, MADV_DONTNEED);
+    gpu.used = used;
+  }
   return cudaSuccess;
 }
 
