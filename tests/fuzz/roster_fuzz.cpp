@@ -27,13 +27,13 @@ void check_members(const Roster& roster) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   try {
-    const Standing standing = read_standing(bytes);
-    check_members(standing.formed);
-    for (const Roster& attempt : standing.attempts) {
+    const MemberReport report = read_report(bytes);
+    check_members(report.formed);
+    for (const Roster& attempt : report.attempts) {
       check_members(attempt);
     }
-    const auto written = to_bytes(standing);
-    if (to_bytes(read_standing(written)) != written) {
+    const auto written = to_bytes(report);
+    if (to_bytes(read_report(written)) != written) {
       std::abort();
     }
   } catch (const LinkError&) {
