@@ -11,6 +11,7 @@
 #include "tests/cuda_on_cpu/runtime.h"
 #include "tests/unit/cuda/gpu.h"
 #include "tests/unit/trainer/largest_difference.h"
+#include "tests/unit/variable.h"
 #include "trainer/collectives/device_communicator.h"
 #include "trainer/collectives/in_process/peer_tree.h"
 #include "trainer/collectives/single_rank.h"
@@ -27,6 +28,7 @@
 
 using namespace trainer;
 using namespace trainer::test;
+using unit::Variable;
 
 namespace {
 
@@ -481,24 +483,11 @@ TEST_CASE("two GPUs in one process learn what one with their global batch learns
 
 namespace {
 
-/// A variable of the environment, while it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
 /// While it lives, kernels take so many microseconds on each GPU, more or less.
 struct KernelTimes {
   explicit KernelTimes(const char* of_gpus, int seed_ = 1)
-      : times("DTRAIN_FAKE_KERNEL_US", of_gpus), seed("DTRAIN_FAKE_SEED", std::to_string(seed_)) {}
+      : times("DTRAIN_FAKE_KERNEL_US", of_gpus),
+        seed("DTRAIN_FAKE_SEED", std::to_string(seed_).c_str()) {}
   Variable times;
   Variable seed;
 };
@@ -594,7 +583,7 @@ TEST_CASE("GPUs that reach each other's memory sum in the tree to the bits of th
   task.steps = 1;
   for (const int replicas : {3, 4}) {
     CAPTURE(replicas);
-    const Variable count("DTRAIN_FAKE_GPUS", std::to_string(replicas));
+    const Variable count("DTRAIN_FAKE_GPUS", std::to_string(replicas).c_str());
     std::vector<std::unique_ptr<CudaDevice>> gpus;
     std::vector<CudaDevice*> all;
     for (int replica = 0; replica < replicas; ++replica) {

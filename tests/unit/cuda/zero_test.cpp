@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <mutex>
 #include <string>
 
 #include "tests/cuda_on_cpu/runtime.h"
 #include "tests/unit/cuda/gpu.h"
+#include "tests/unit/variable.h"
 #include "trainer/collectives/device_communicator.h"
 #include "trainer/collectives/nccl/nccl_group.h"
 #include "trainer/collectives/single_rank.h"
@@ -24,24 +24,11 @@
 
 using namespace trainer;
 using namespace trainer::test;
+using unit::Variable;
 
 namespace {
 
 constexpr std::uint64_t k_seed = 4;
-
-/// While it lives, the environment has this variable.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 struct Run {
   ModelOptions model;
@@ -101,7 +88,7 @@ void train_on(CudaDevice& gpu, Communicator& communicator, int stage, const Run&
 }
 
 Learned train(int stage, const Run& run) {
-  const Variable gpus("DTRAIN_FAKE_GPUS", std::to_string(run.ranks));
+  const Variable gpus("DTRAIN_FAKE_GPUS", std::to_string(run.ranks).c_str());
   Learned learned;
   std::mutex mutex;
   std::vector<std::unique_ptr<CudaDevice>> devices;
