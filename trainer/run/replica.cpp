@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include "trainer/device/host_memory.h"
 #include "trainer/device/host_view.h"
 #include "trainer/strategy/gathered.h"
 
@@ -36,8 +36,7 @@ std::unique_ptr<Model> make_fitting(const ModelOptions& options, Device& device,
   std::unique_ptr<Model> model = make_model(options, device);
   constexpr double k_giga = 1e9;
   const double takes = copies * static_cast<double>(model->tensors().arena_size()) * sizeof(float);
-  const double has =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  const auto has = static_cast<double>(host_memory_bytes());
   if (device.is_host() && takes > has) {
     const std::vector<Tensor>& tensors = model->tensors().tensors();
     const Tensor& largest =

@@ -1,12 +1,11 @@
 #include "trainer/strategy/parameter_server/protocol.h"
 
-#include <algorithm>
 #include <limits>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "trainer/data/xxh64.h"
+#include "trainer/device/host_memory.h"
 
 namespace trainer {
 namespace {
@@ -15,11 +14,7 @@ constexpr std::size_t k_floats_a_parameter = 4; ///< The parameter, its gradient
 constexpr std::int64_t k_most_tasks = std::numeric_limits<std::uint16_t>::max();
 
 /// Floats of the largest model that this machine can hold; no memory is allocated for a larger one.
-std::size_t most_floats() {
-  const auto pages = static_cast<std::size_t>(std::max(sysconf(_SC_PHYS_PAGES), 1L));
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) /
-         (k_floats_a_parameter * sizeof(float));
-}
+std::size_t most_floats() { return host_memory_bytes() / (k_floats_a_parameter * sizeof(float)); }
 
 /// Rounded up to whole pages.
 std::size_t bytes_of_arena(std::size_t floats) {
