@@ -66,6 +66,10 @@ int run_exec(Context& context, const ExecOptions& options) {
   const Target target = open_target(context, options.target);
   const JobStatus job = target.status(options.name);
   const std::string instance = chosen_instance(job, options.instances);
+  if (is_final(job.phase)) {
+    throw EngineError(fmt::format("job {} has ended ({}); nothing to exec into",
+                                  printable(options.name), phase_name(job.phase)));
+  }
   context.out.flush();
   return target.backend->exec(target.job(options.name), instance, options.command);
 }

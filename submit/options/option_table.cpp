@@ -48,11 +48,8 @@ std::string range_text(const Option& option) {
   if (low && high) {
     return fmt::format("must be between {} and {}", option.minimum, option.maximum);
   }
-  if constexpr (!std::is_integral_v<Number>) {
-    if (!low && !high) { // What parse_number() compares it with.
-      return fmt::format("must be between {:g} and {:g}", static_cast<Number>(option.minimum),
-                         static_cast<Number>(option.maximum));
-    }
+  if (!low && !high && !std::is_integral_v<Number>) {
+    return "must be a finite number";
   }
   return low    ? fmt::format("must be {} or more", option.minimum)
          : high ? fmt::format("must be {} or less", option.maximum)
@@ -76,8 +73,9 @@ Number parse_number(const Option& option, const Given& given) {
   if constexpr (std::is_integral_v<Number>) {
     inside = number >= option.minimum && number <= option.maximum;
   } else {
-    inside = std::isfinite(number) && number >= static_cast<Number>(option.minimum) &&
-             number <= static_cast<Number>(option.maximum);
+    inside = std::isfinite(number) &&
+             (option.minimum == INT64_MIN || number >= static_cast<Number>(option.minimum)) &&
+             (option.maximum == INT64_MAX || number <= static_cast<Number>(option.maximum));
   }
   if (!inside) {
     refuse(given, range_text<Number>(option));

@@ -123,12 +123,13 @@ free_devices() { # free_devices [BUT,...]
   done
 }
 
-# What a job that was started there left on a device, whose supervisor was killed (gpu_claims.h).
+# Ends what a job that was started there left on a device, whose supervisor was killed
+# (gpu_claims.h); false where some of it, $left, is there after all.
 end_last_user() {
   uid=
   { read -r holder && read -r uid; } <"$(claim_file "$1")" 2>/dev/null
   [ -n "$uid" ] && [ -e "$claims/$holder" ] || return 0
-  kill_job "$uid"
+  kill_job "$uid" || return
   rm -f "$claims/$holder"
 }
 

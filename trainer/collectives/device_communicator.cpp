@@ -31,9 +31,9 @@ void DeviceCommunicator::add(Buffer device, std::span<float> span) {
 /// Where a range of the device's memory lies on the host; null for what is the host's.
 std::byte* DeviceCommunicator::staged(const Range& on_device) {
   for (const Memory& memory : memory_) {
-    const auto* first = reinterpret_cast<const std::byte*>(memory.span.data());
-    if (on_device.data() >= first && on_device.data() < first + memory.span.size_bytes()) {
-      return static_cast<std::byte*>(memory.host.memory()) + (on_device.data() - first);
+    if (on_device.begins_in(memory.span)) {
+      return static_cast<std::byte*>(memory.host.memory()) +
+             (on_device.data() - std::as_bytes(memory.span).data());
     }
   }
   return nullptr;

@@ -43,6 +43,11 @@ class Range {
   Range part(std::size_t first, std::size_t count) const {
     return {memory_ + first * size_of(dtype_), count, dtype_};
   }
+  /// Whether its first value is in that memory.
+  template <typename Value> bool begins_in(std::span<Value> memory) const {
+    const auto bytes = std::as_bytes(memory);
+    return memory_ >= bytes.data() && memory_ < bytes.data() + bytes.size();
+  }
   /// A range of the same size and type elsewhere.
   Range at(void* memory) const { return {memory, count_, dtype_}; }
 

@@ -14,11 +14,7 @@ std::size_t rounded_up(std::size_t bytes) {
 } // namespace
 
 bool is_kept(const SampleSource& source, const Device& device) {
-  std::size_t bytes = 0;
-  for (const FieldType& field : source.fields()) {
-    bytes += source.count() * field.stored_bytes();
-  }
-  return source.stored(0) != nullptr && bytes <= device.room_for_data();
+  return source.stored(0) != nullptr && source.stored_bytes() <= device.room_for_data();
 }
 
 Feed::Feed(Device& device, const SampleSource& source)

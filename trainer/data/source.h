@@ -117,6 +117,14 @@ class SampleSource {
   /// Of a source of images with labels in memory: (count, width) bytes of each field, which a
   /// device may keep. Null of any other.
   virtual const std::uint8_t* stored(std::size_t /*number*/) const { return nullptr; }
+  /// Bytes of all samples in the source.
+  std::size_t stored_bytes() const {
+    std::size_t bytes = 0;
+    for (const FieldType& field : fields_) {
+      bytes += count_ * field.stored_bytes();
+    }
+    return bytes;
+  }
 
   /// Of all that ranks have to have in common.
   virtual std::uint64_t digest() const = 0;

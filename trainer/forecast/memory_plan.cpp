@@ -297,15 +297,6 @@ std::size_t rounded_bytes(const MemoryPlanOptions& options, const Model& model,
              : 0;
 }
 
-/// What of the samples a GPU keeps.
-std::size_t kept_bytes(const SampleSource& source, const Device& device) {
-  std::size_t bytes = 0;
-  for (const FieldType& field : source.fields()) {
-    bytes += is_kept(source, device) ? source.count() * field.stored_bytes() : 0;
-  }
-  return bytes;
-}
-
 /// Of a tensor that lies in panels, on its way to a checkpoint: row-major.
 std::size_t turning_bytes(const TensorTable& tensors) {
   std::size_t most = 0;
@@ -450,13 +441,15 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
                             .accumulates = run.accumulation_steps > 1,
                             .saves = !run.checkpoint_dir.empty(),
                             .goes_on = run.checkpoint_every > 0};
-  for (const FieldType& field : samples.train.source->fields()) {
+  const SampleSource& source = *samples.train.source;
+  for (const FieldType& field : source.fields()) {
     options.like[field.name] = {nullptr, field.width, field.type};
   }
   // Of the program that has connected: the code for it, and segments of what comes in.
   constexpr std::size_t k_connected = 3'000'000;
   const std::size_t program = is_host ? resident_bytes() + (ranks > 1 ? k_connected : 0)
-                                      : kept_bytes(*samples.train.source, *device);
+                              : is_kept(source, *device) ? source.stored_bytes()
+                                                         : 0;
   const bool is_whole = ranks == 1 || needs_whole_tensors(run.optimizer.rule);
   std::vector<MemoryPlan> plans;
   for (int stage = 0; stage <= (is_whole ? 0 : 3); ++stage) {

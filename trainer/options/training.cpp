@@ -7,6 +7,7 @@ constexpr std::int64_t k_max_accumulation = 1 << 12;
 constexpr std::int64_t k_max_global_batch = 1 << 30;
 constexpr std::int64_t k_max_layers = 1 << 10;
 constexpr std::int64_t k_max_width = 1 << 16;
+constexpr std::int64_t k_max_warmup_steps = 1'000'000'000;
 constexpr std::int64_t k_max_scale_power = 120; ///< Below float32's last.
 
 } // namespace
@@ -329,7 +330,9 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .metavar = "N",
        .help = "Warmup steps of DeepSpeed's schedules, up to --learning-rate; one-cycle takes as "
                "many down again [1000]",
-       .group = group},
+       .group = group,
+       .minimum = 0,
+       .maximum = k_max_warmup_steps},
       {.flags = "--warmup-from",
        .target = &o.schedule.first,
        .metavar = "RATE",

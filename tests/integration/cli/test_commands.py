@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
 
 VERBS = ["submit", "get", "list", "logs", "delete", "wait", "check", "config", "completion",
          "version"]
@@ -346,6 +346,10 @@ def test_exec_takes_kubectls_flags_and_one_instance(home):
                          expect=EXIT_USAGE)
     assert "twice" in result.err
     home.dtrain("delete", "on")
+    home.submit("over", "true")
+    home.dtrain("wait", "over")
+    result = home.dtrain("exec", "over", "--", "true", expect=EXIT_ENGINE)
+    assert result.err == "dtrain exec: job over has ended (SUCCEEDED); nothing to exec into\n"
 
 
 def test_several_jobs_logs_are_followed_to_the_last_ones_end(home):

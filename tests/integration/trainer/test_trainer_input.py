@@ -129,7 +129,8 @@ def test_a_damaged_data_set_fails_the_job_once_with_its_cause(home):
     (["--optimizer=sgd", "--beta2=0.5"], "--beta2: --optimizer=sgd does not have it"),
     (["--classes=2147483647"], "--classes: "), (["--hidden=65536" + 99 * ",65536"], "--hidden: "),
     (["--global-batch-size=1073741824"], "--global-batch-size=1073741824: "),
-    (["--warmup-steps=1e300", "--lr-schedule=warmup"], "must be between -9.2"),
+    (["--warmup-steps=1e300", "--lr-schedule=warmup"], "must be between 0 and "),
+    (["--learning-rate=inf"], "--learning-rate=inf: must be a finite number"),
     (["--resume"], "--checkpoint-dir"), (["surprise"], "surprise")],
     ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_a_bad_flag_is_one_line(train, flags, named):

@@ -122,10 +122,8 @@ bool PeerCommunicator::is_in_tree(const Collective& collective) const {
   const Range& range = collective.range;
   return collective.kind == Collective::Kind::all_reduce && range.dtype() == DType::f32 &&
          collective.wire == WireType::fp32 &&
-         std::any_of(memory_.begin(), memory_.end(), [&](const std::span<float>& one) {
-           const auto* const first = reinterpret_cast<const std::byte*>(one.data());
-           return range.data() >= first && range.data() < first + one.size_bytes();
-         });
+         std::any_of(memory_.begin(), memory_.end(),
+                     [&](const std::span<float>& one) { return range.begins_in(one); });
 }
 
 Communicator::Ticket PeerCommunicator::start(Collective collective) {

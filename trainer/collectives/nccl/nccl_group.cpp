@@ -375,10 +375,8 @@ void NcclGroup::wait_in(std::size_t replica, Stream& stream, std::uint64_t numbe
 
 bool NcclCommunicator::is_on_device(const Range& range) const {
   const auto& memory = group_.members_[replica_]->memory;
-  return std::any_of(memory.begin(), memory.end(), [&](const auto& one) {
-    const auto* first = reinterpret_cast<const std::byte*>(one.span.data());
-    return range.data() >= first && range.data() < first + one.span.size_bytes();
-  });
+  return std::any_of(memory.begin(), memory.end(),
+                     [&](const auto& one) { return range.begins_in(one.span); });
 }
 
 Communicator::Ticket NcclCommunicator::start(Collective collective) {

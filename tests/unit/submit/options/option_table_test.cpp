@@ -145,8 +145,8 @@ TEST_CASE("a number out of range is refused with flag, value and range") {
   CHECK(f.refused({"--workers="}) == "--workers=: not a whole number");
   CHECK(f.refused({"--tail=-2"}) == "--tail=-2: must be -1 or more");
   CHECK(f.refused({"--rate=nan"}) == "--rate=nan: must be between 0 and 1");
-  for (const std::string huge : {"--warmup=1e300", "--warmup=inf", "--warmup=1e999"}) {
-    CHECK(f.refused({huge}) == huge + ": must be between -9.22337e+18 and 9.22337e+18");
+  for (const std::string huge : {"--warmup=inf", "--warmup=1e999"}) {
+    CHECK(f.refused({huge}) == huge + ": must be a finite number");
   }
   CHECK(f.refused({"--rate=half"}) == "--rate=half: not a number");
 }
