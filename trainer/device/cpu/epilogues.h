@@ -126,6 +126,36 @@ inline std::size_t pack_squares(std::size_t width, const float* from, std::size_
   return whole;
 }
 
+/// In squares, and value by value at the edges.
+template <typename V>
+void vector_turn(const RowShape& s, const float* from, float* to, std::size_t to_stride) {
+  constexpr std::size_t k_side = V::k_lanes == k_panel ? k_panel : 4;
+  const std::size_t rows = s.rows / k_side * k_side;
+  const std::size_t width = s.width / k_side * k_side;
+  for (std::size_t i = 0; i < rows; i += k_side) {
+    for (std::size_t j = 0; j < width; j += k_side) {
+      const float* const first = from + i * s.stride + j;
+      if constexpr (k_side == k_panel) {
+        typename V::Floats square[k_panel];
+        for (std::size_t row = 0; row < k_panel; ++row) {
+          square[row] = V::load(first + row * s.stride);
+        }
+        transpose(square);
+        for (std::size_t row = 0; row < k_panel; ++row) {
+          V::store(to + (j + row) * to_stride + i, square[row]);
+        }
+      } else {
+        transpose_4(first, s.stride, to + j * to_stride + i, to_stride);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < s.rows; ++i) {
+    for (std::size_t j = i < rows ? width : 0; j < s.width; ++j) {
+      to[j * to_stride + i] = from[i * s.stride + j];
+    }
+  }
+}
+
 /// A few panels at a time: with a power of two of rows, the same row of all of them would be in one
 /// set of the L1 cache.
 template <typename V>
@@ -182,8 +212,8 @@ bool vector_round_bf16(std::size_t n, const float* from, float* to) {
 
 template <typename V>
 constexpr MatmulParts matmul_parts() {
-  return {pack_panels<V>, pack_transposed<V>, vector_finish<V>, vector_sum_rows_of<V>,
-          vector_round_bf16<V>};
+  return {pack_panels<V>,   pack_transposed<V>,    vector_turn<V>,
+          vector_finish<V>, vector_sum_rows_of<V>, vector_round_bf16<V>};
 }
 
 } // namespace

@@ -68,6 +68,8 @@ struct MatmulParts {
   /// from (rows, width) → panels of its columns, rows filled up with zeros to whole panels:
   /// to (rows / 16, width, 16). Of its transpose it is the panel layout.
   void (*pack_transposed)(const RowShape& shape, const float* from, float* to);
+  /// The transpose of `from`: to (width, rows), with the row stride `to_stride`.
+  void (*turn)(const RowShape& shape, const float* from, float* to, std::size_t to_stride);
   /// Applies the epilogue to this part, which holds A · B.
   void (*finish)(const Matmul& matmul, const MatmulPart& part);
   /// to = the sum of the rows of `from`, or +=; any width.

@@ -42,19 +42,20 @@ bool is_worth_a_copy(const Matmul& s, std::size_t columns) {
   return is_slow && columns >= k_copied_for;
 }
 
-/// This part of A, its rows (of a turned A, its columns) no longer aliased.
-void copy_part(Gemm& part) {
-  const bool is_turned = part.a_row == 1;
-  const std::size_t lines = is_turned ? part.k : part.m;
-  const std::size_t width = is_turned ? part.m : part.k;
-  const std::size_t from_stride = is_turned ? part.a_column : part.a_row;
-  const std::size_t stride = padded(width) + k_panel;
-  float* const copy = room_for(Room::part_of_a, lines * stride);
-  for (std::size_t i = 0; i < lines; ++i) {
-    std::memcpy(copy + i * stride, part.a + i * from_stride, width * sizeof(float));
+/// This part of A, row-major, its rows no longer aliased.
+void copy_part(const CpuKernels& kernels, Gemm& part) {
+  const std::size_t stride = padded(part.k) + k_panel;
+  float* const copy = room_for(Room::part_of_a, part.m * stride);
+  if (part.a_row == 1) {
+    kernels.parts.turn({part.k, part.m, part.a_column}, part.a, copy, stride);
+  } else {
+    for (std::size_t i = 0; i < part.m; ++i) {
+      std::memcpy(copy + i * stride, part.a + i * part.a_row, part.k * sizeof(float));
+    }
   }
   part.a = copy;
-  (is_turned ? part.a_column : part.a_row) = stride;
+  part.a_row = stride;
+  part.a_column = 1;
 }
 
 /// A strip of float32, with the rows split; in C, or beside it where the last panel is not whole.
@@ -62,6 +63,7 @@ void multiply_strip(const CpuKernels& kernels, const Matmul& s, const MatmulPart
                     Gemm gemm) {
   gemm.b_row = k_panel;
   const bool copies_a = is_worth_a_copy(s, strip.columns);
+  const bool sums_rows = s.epilogue == Matmul::Epilogue::bias_gradient && strip.column == 0;
   for (std::size_t k = 0; k < s.k; k += k_cut_k) {
     gemm.k = std::min(k_cut_k, s.k - k);
     gemm.b_panel = gemm.k * k_panel;
@@ -74,8 +76,12 @@ void multiply_strip(const CpuKernels& kernels, const Matmul& s, const MatmulPart
       cut.a += row * gemm.a_row + k * gemm.a_column;
       cut.c += row * gemm.c_row;
       cut.accumulate = gemm.accumulate || k > 0;
+      if (sums_rows) { // While this part of A is in the cache.
+        kernels.parts.sum_rows({cut.k, cut.m, s.a_row}, cut.a, s.accumulate || k > 0,
+                               s.beside.as<float>() + row);
+      }
       if (copies_a) {
-        copy_part(cut);
+        copy_part(kernels, cut);
       }
       kernels.gemm(cut);
       if (k + gemm.k == s.k && gemm.c == s.c.as<float>() + strip.column) {
@@ -90,6 +96,10 @@ void multiply_strip(const CpuKernels& kernels, const Matmul& s, const MatmulPart
 void multiply_strip_bf16(const CpuKernels& kernels, const Matmul& s, const MatmulPart& strip,
                          Gemm gemm) {
   const bool is_whole = gemm.c == s.c.as<float>() + strip.column;
+  if (s.epilogue == Matmul::Epilogue::bias_gradient && strip.column == 0) {
+    kernels.parts.sum_rows({s.k, s.m, s.a_row}, s.a.as<float>(), s.accumulate,
+                           s.beside.as<float>());
+  }
   gemm.b = s.b.as<float>() + strip.column * (s.b_is_turned ? s.b_row : 1);
   gemm.b_row = s.b_row;
   gemm.b_panel = s.b_is_turned ? k_panel * s.b_row : k_panel;
@@ -146,10 +156,6 @@ void multiply_one(const CpuKernels& kernels, const Matmul& s) {
     if (!is_whole) {
       kernels.parts.finish(s, strip);
     }
-  }
-  if (s.epilogue == Matmul::Epilogue::bias_gradient) {
-    kernels.parts.sum_rows({s.k, s.m, s.a_row}, s.a.as<float>(), s.accumulate,
-                           s.beside.as<float>());
   }
 }
 

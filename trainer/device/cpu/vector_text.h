@@ -66,16 +66,15 @@ void vector_keep_bits(Stream& /*stream*/, const KeepBits& which, std::size_t wor
       key0 += 0x9E3779B9;
       key1 += 0xBB67AE85;
     }
-    for (std::size_t i = 0; i < k_counters / 2 && word + i < words; ++i) {
-      unsigned bits = 0;
-      for (std::size_t half = 0; half < 2; ++half) {
-        for (std::size_t j = 0; j < 4; ++j) {
-          const std::uint32_t number = c[j][2 * i + half];
-          bits |= ((number & 0xFFFFU) >= which.threshold ? 1U : 0U) << (8 * half + 2 * j);
-          bits |= ((number >> 16) >= which.threshold ? 1U : 0U) << (8 * half + 2 * j + 1);
-        }
+    std::uint32_t bits[k_counters] = {}; // 8 each.
+    for (std::size_t j = 0; j < 4; ++j) {
+      for (std::size_t i = 0; i < k_counters; ++i) {
+        bits[i] |= ((c[j][i] & 0xFFFFU) >= which.threshold ? 1U : 0U) << (2 * j);
+        bits[i] |= ((c[j][i] >> 16) >= which.threshold ? 1U : 0U) << (2 * j + 1);
       }
-      to[word + i] = static_cast<std::uint16_t>(bits);
+    }
+    for (std::size_t i = 0; i < k_counters / 2 && word + i < words; ++i) {
+      to[word + i] = static_cast<std::uint16_t>(bits[2 * i] | bits[2 * i + 1] << 8);
     }
   }
 }

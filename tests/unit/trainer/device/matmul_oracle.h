@@ -271,7 +271,7 @@ inline void check_all_matmuls(Device& device, bool is_rounded = false,
                                 {150, 33, 260},
                                 {5, 300, 784},
                                 {13, 150, 1024},   // The CPU copies rows of A 4 KiB apart,
-                                {160, 130, 70}}) { // and a turned A.
+                                {163, 130, 70}}) { // and turns a turned A.
     for (const bool a_is_turned : {false, true}) {
       for (const bool b_is_turned : {false, true}) {
         check_epilogues(device, {.m = m,
