@@ -117,7 +117,8 @@ class MaskedHead {
   }
 
  private:
-  DenseShape decoder(std::size_t slots) const { return {slots, width_, vocabulary_}; }
+  /// FP8 is not for it: logits decide too much, and as few words as many fill its rows.
+  DenseShape decoder(std::size_t slots) const { return {slots, width_, vocabulary_, false}; }
   static MaskedShape shape(const TextPass& pass, const Batch& batch, std::size_t width) {
     return {pass.rows, pass.length, batch[field::Name::masked].width, width};
   }

@@ -67,22 +67,22 @@ TEST_CASE(
   constexpr double k_float32 = 1e-6;
   const double k_tf32 = std::ldexp(1.0, -9); // Twice the last bit's half, or the bit cut off.
   CHECK(worst() < k_float32);
-  REQUIRE(gpu->allow_tf32(true));
+  REQUIRE(gpu->set_matmul_precision(MatmulPrecision::high));
   CHECK(worst() > k_float32);
   CHECK(worst() < k_tf32);
-  gpu->allow_tf32(false);
+  gpu->set_matmul_precision(MatmulPrecision::highest);
   CHECK(worst() < k_float32);
 }
 
 #ifndef DTRAIN_ON_GPU
 TEST_CASE("a GPU has TF32 from compute capability 8.0 on, by cuBLASLt alone") {
-  CHECK(!make_gpu()->allow_tf32(true));
+  CHECK(!make_gpu()->set_matmul_precision(MatmulPrecision::high));
   const WithBlas with_blas;
-  CHECK(make_gpu()->allow_tf32(true));
+  CHECK(make_gpu()->set_matmul_precision(MatmulPrecision::high));
   setenv("DTRAIN_FAKE_COMPUTE", "7", 1);
   const auto old = make_gpu();
   unsetenv("DTRAIN_FAKE_COMPUTE");
-  CHECK(!old->allow_tf32(true));
+  CHECK(!old->set_matmul_precision(MatmulPrecision::high));
 }
 
 TEST_CASE("the peak of a GPU is that of what it multiplies in") {
@@ -93,12 +93,16 @@ TEST_CASE("the peak of a GPU is that of what it multiplies in") {
     CHECK(gpu->peak_flops().type == type);
   };
   check(0.768, "float32");
-  gpu->allow_tf32(true);
+  gpu->set_matmul_precision(MatmulPrecision::high);
   check(6.144, "TF32");
   gpu->multiply_in(DType::bf16);
   check(12.288, "bf16");
   gpu->multiply_in(DType::f16);
   check(12.288, "fp16");
+  gpu->set_matmul_precision(MatmulPrecision::fp8);
+  check(12.288, "fp16"); // FP8 goes with bf16.
+  gpu->multiply_in(DType::bf16);
+  check(24.576, "FP8");
 }
 #endif
 
