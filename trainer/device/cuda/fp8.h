@@ -12,8 +12,7 @@
 
 namespace trainer {
 
-/// What a matrix is rounded in units of: cuBLASLt takes FP8 in rows of whole 16 bytes, and the
-/// kernels read and write no less.
+/// cuBLASLt takes FP8 in rows of whole 16 bytes, so the kernels read and write no less.
 inline constexpr std::size_t k_fp8_multiple = 16;
 
 /// *scale, on the GPU, of the matrix. Its rows, columns and stride are multiples of k_fp8_multiple,

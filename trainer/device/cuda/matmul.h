@@ -9,8 +9,11 @@
 //
 // In FP8 (MatmulPrecision::fp8) operands are copies that fp8.h makes, each with a scale for the
 // whole tensor by its current largest magnitude: nothing is kept from step to step. The library
-// multiplies FP8 only where A is contiguous along k and B is transposed, so copies are, whatever
-// the operands; its rows are whole 16 bytes. A product that it has no algorithm for stays in bf16.
+// multiplies FP8 only where both operands are contiguous along k, in rows of whole 16 bytes, so the
+// copies are. A product that it has no algorithm for stays in bf16. Cost: a copy reads each bf16
+// value twice and writes it once, 5 bytes; the product saves m·n·k / P seconds where bf16 has P
+// FLOP/s. By an H200's peaks (about 800 TFLOP/s, 4.8 TB/s) FP8 gains where m·n / (m + n) is
+// above 830, and below where a copy serves two products or the L2 cache has the second reading.
 #pragma once
 
 #include <array>
