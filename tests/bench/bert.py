@@ -7,6 +7,7 @@ from measure import HERE, Row, json_lines, own_home, peer_program, run, sgemm
 PEER = HERE / "peers" / "bert_torch.py"
 SHAPE = ["--model=bert", "--layers=4", "--hidden=256", "--heads=4", "--ff=1024", "--max-length=128",
          "--batch-size=8"]
+LARGE = ["--model=bert", "--preset=large", "--max-length=512", "--batch-size=32", "--dropout=0"]
 
 
 def speed_of(*command):

@@ -1,5 +1,6 @@
 """On a GPU: how fast memory is moved and matrices are multiplied, beside PyTorch's; training speed of the
-MLP and of the CNN, in samples/s, beside PyTorch's with CUDA graphs; of BERT and GPT-2 in tokens/s.
+MLP and of the CNN, in samples/s, beside PyTorch's with CUDA graphs; of BERT and GPT-2 in tokens/s, in FP8
+beside bf16 too where the GPU has it.
 The trainer is that of build/cuda, which ./dev builds for it, or of a bundle."""
 import re
 import shutil
@@ -32,6 +33,19 @@ def machine():
     return f"{name}, driver {driver}" + (f", PyTorch {torch}" if torch else "")
 
 
+def fp8_rows(bench, trainer):
+    """Of the same trainer in FP8 and in bf16, where the GPU has both."""
+    bf16 = [*FLAGS, "--precision=bf16"]
+    fp8 = [*bf16, "--matmul-precision=fp8"]
+    if subprocess.run([trainer, "--model=mlp", *fp8], capture_output=True).returncode != 0:
+        return
+    for what, flags in (("GPT-2 124M, 8 × 1024", gpt2.TRAINER), ("BERT-large, 32 × 512", bert.LARGE)):
+        speeds = bench.interleaved({how: lambda command=(trainer, *flags, *more): bert.speed_of(*command)
+                                    for how, more in (("bf16", bf16), ("FP8", fp8))})
+        yield Row(f"{what}, in FP8, 1 GPU", "tokens/s", max(speeds["FP8"]), "bf16", max(speeds["bf16"]),
+                  more_is_better=True, target=1.2)
+
+
 def rows(bench):
     trainer = bench.bin / "dtrain-trainer"
     if not (bench.bin / "libdtrain_cuda.so").exists():
@@ -46,6 +60,7 @@ def rows(bench):
     theirs = json_lines(run([torch, HERE / "peers/kernels_torch.py"]))[0] if torch else {}
     yield from kernel_rows(kernels, theirs)
     yield from gpt2.gpu_rows(bench, trainer, torch)
+    yield from fp8_rows(bench, trainer)
     for model, batch, target in (("mlp", 64, 3), ("mlp", 1024, 1), ("cnn", 64, 1), ("cnn", 1024, 1)):
         peer = torch and [torch, HERE / "peers/train_torch.py", "--device=cuda", "--fused",
                           f"--model={model}", f"--batch={batch}"]

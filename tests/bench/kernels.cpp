@@ -181,6 +181,7 @@ void products(trainer::Device& device, Measured& measured, const std::string& ty
     const DType activation = device.activation_type();
     const bool is_of_weight = s.a_is_turned;
     s.is_rounded = true;
+    s.fp8 = s.b_is_turned ? Matmul::Fp8::forward : Matmul::Fp8::backward; // Where it is asked for.
     s.a = {a.memory(), activation};
     s.b = {b.memory(), is_of_weight ? activation : DType::f32};
     s.c = {c.memory(), is_of_weight ? DType::f32 : activation};
@@ -242,11 +243,14 @@ void measure() {
   text(*device, measured);
   products(*device, measured, "");
   attention(*device, measured, "");
-  device->allow_tf32(true);
+  device->set_matmul_precision(trainer::MatmulPrecision::high);
   products(*device, measured, "TF32 ");
   device->multiply_in(DType::bf16);
   products(*device, measured, "bf16 ");
   attention(*device, measured, "bf16 ");
+  if (device->set_matmul_precision(trainer::MatmulPrecision::fp8)) {
+    products(*device, measured, "FP8 "); // Of operands that have been rounded already.
+  }
   fmt::print("}}\n");
 }
 

@@ -49,5 +49,7 @@ std::size_t live();
 int calls(const std::string& name);
 /// Products that were planned so far (blas.cpp).
 int blas_plans();
+/// Products in FP8 that were put on a stream so far.
+int fp8_products();
 
 } // namespace cuda_on_cpu

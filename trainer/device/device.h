@@ -60,7 +60,7 @@ class Stream {
 /// What a device can do at most.
 struct PeakFlops {
   double a_second = 0;          ///< 0: not known.
-  const char* type = "float32"; ///< What is multiplied: "float32", "TF32", "bf16" or "fp16".
+  const char* type = "float32"; ///< What is multiplied: float32, TF32, bf16, fp16 or FP8.
 };
 
 class Device {
@@ -73,7 +73,7 @@ class Device {
   /// Its memory is the host's, and work on its streams is done on return.
   virtual bool is_host() const { return false; }
 
-  /// Peak FLOP per second of dense products as it multiplies, multiply_in() and allow_tf32(), by
+  /// Peak FLOP per second of dense products as it multiplies, multiply_in() and its precision, by
   /// its multiprocessors and their clock.
   virtual PeakFlops peak_flops() const { return {}; }
   /// Peak of its allocated memory in bytes; 0: not counted.
@@ -120,10 +120,11 @@ class Device {
   /// From now on models round matrices to this type when they multiply them, if the device has such
   /// products.
   virtual void multiply_in(DType /*type*/) {}
-  /// Whether products of float32 may round what they multiply to TF32 (8 bits of exponent, 10 of
-  /// mantissa) from now on, for tensor cores; sums stay float32. False: the device has no such
-  /// products, and nothing changes.
-  virtual bool allow_tf32(bool /*allowed*/) { return false; }
+  /// How products are computed from now on. False: the device has no such products, and computes
+  /// with the highest precision.
+  virtual bool set_matmul_precision(MatmulPrecision precision) {
+    return precision == MatmulPrecision::highest;
+  }
   /// Type of a transformer's activations and their gradients: float32, or bf16 on a GPU that
   /// multiplies in it.
   virtual DType activation_type() const { return DType::f32; }

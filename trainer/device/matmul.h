@@ -3,11 +3,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "trainer/device/typed_pointer.h"
 #include "trainer/on_both.h"
 
 namespace trainer {
+
+/// How a device computes products (Device::set_matmul_precision()): highest, as their operands
+/// are; high, with float32 operands rounded to TF32 (8 bits of exponent, 10 of mantissa); or with
+/// those of fully connected layers rounded to FP8 (Matmul::Fp8) where it multiplies in bf16. Sums
+/// stay float32.
+enum class MatmulPrecision : std::int64_t { highest, high, fp8 };
 
 /// C (m, n) = A (m, k) · B (k, n), all row-major; m, n and k are at least 1. Other (m, n) matrices
 /// have the stride and type of C; a gradient of a bias is float32; a bias is float32, or bf16 if B
@@ -25,6 +32,14 @@ struct Matmul {
     dgelu_tanh,
     bias_gradient, ///< C; beside: the sums of the rows of A (m); A is transposed
   };
+  /// To what FP8 may round A and B (MatmulPrecision::fp8). One rule says which products it does:
+  /// those of fully connected layers, but not of a vocabulary's (DenseShape), where m, n, k and row
+  /// strides are multiples of 16 and addresses of 16 bytes. All others are as without it.
+  enum class Fp8 : int {
+    none,
+    forward,  ///< Both to E4M3.
+    backward, ///< A, a gradient, to E5M2, and B to E4M3.
+  };
 
   std::size_t m;
   std::size_t n;
@@ -33,6 +48,7 @@ struct Matmul {
   bool b_is_turned = false; ///< and B (n, k).
   /// Float32 operands are rounded to the type of Device::multiply_in().
   bool is_rounded = false;
+  Fp8 fp8 = Fp8::none;
   Epilogue epilogue = Epilogue::none;
   /// C += A · B, and likewise for what bias_gradient writes; only with none and bias_gradient.
   bool accumulate = false;
@@ -83,6 +99,7 @@ struct DenseShape {
   std::size_t rows;
   std::size_t inputs;
   std::size_t outputs;
+  bool takes_fp8 = true;
 
   constexpr Matmul forward(ConstTypedPointer x, ConstTypedPointer weight, ConstTypedPointer bias,
                            TypedPointer y, Matmul::Epilogue epilogue = Matmul::Epilogue::bias,
@@ -92,6 +109,7 @@ struct DenseShape {
             .k = inputs,
             .b_is_turned = true,
             .is_rounded = true,
+            .fp8 = takes_fp8 ? Matmul::Fp8::forward : Matmul::Fp8::none,
             .epilogue = epilogue,
             .a = x,
             .b = weight,
@@ -107,6 +125,7 @@ struct DenseShape {
             .k = rows,
             .a_is_turned = true,
             .is_rounded = true,
+            .fp8 = takes_fp8 ? Matmul::Fp8::backward : Matmul::Fp8::none,
             .epilogue = dbias == nullptr ? Matmul::Epilogue::none : Matmul::Epilogue::bias_gradient,
             .accumulate = accumulate,
             .a = dy,
@@ -121,6 +140,7 @@ struct DenseShape {
             .n = inputs,
             .k = outputs,
             .is_rounded = true,
+            .fp8 = takes_fp8 ? Matmul::Fp8::backward : Matmul::Fp8::none,
             .accumulate = accumulate,
             .a = dy,
             .b = weight,

@@ -117,7 +117,8 @@ class MaskedHead {
   }
 
  private:
-  DenseShape decoder(std::size_t slots) const { return {slots, width_, vocabulary_}; }
+  /// The logits' products stay in bf16: FP8 would round the loss itself.
+  DenseShape decoder(std::size_t slots) const { return {slots, width_, vocabulary_, false}; }
   static MaskedShape shape(const TextPass& pass, const Batch& batch, std::size_t width) {
     return {pass.rows, pass.length, batch[field::Name::masked].width, width};
   }

@@ -49,7 +49,7 @@ struct TrainerOptions {
   std::string offload_optimizer = "none"; ///< Or cpu, or a folder.
   std::string offload_param = "none";     ///< Likewise.
   std::string precision = "fp32";
-  std::string matmul_precision = "highest"; ///< Or high: TF32.
+  std::string matmul_precision = "highest"; ///< Or high, or fp8.
   LossScaleOptions loss_scale{.fixed = 0};
   double learning_rate = 3e-3;
   std::string lr_schedule = "cosine";

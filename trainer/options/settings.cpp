@@ -308,7 +308,13 @@ RunOptions run_options(const TrainerOptions& options) {
               options.clip_norm,
               {}};
   run.precision = parse_precision(options.precision);
-  run.allows_tf32 = options.matmul_precision == "high";
+  run.matmul_precision = options.matmul_precision == "fp8"    ? MatmulPrecision::fp8
+                         : options.matmul_precision == "high" ? MatmulPrecision::high
+                                                              : MatmulPrecision::highest;
+  if (run.matmul_precision == MatmulPrecision::fp8 && run.precision != Precision::bf16) {
+    throw UsageError(
+        "--matmul-precision=fp8 needs --precision=bf16, in which all other products are; add it");
+  }
   if (run.precision == Precision::fp16) {
     run.step.loss_scale = options.loss_scale;
   }

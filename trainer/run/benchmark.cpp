@@ -40,7 +40,7 @@ void benchmark_rank(const RunOptions& options, double seconds, const Rank& which
       static_cast<std::size_t>(options.batch_size() * options.accumulation_steps);
   const auto seed = static_cast<std::uint64_t>(options.seed);
   const Dataset data = synthetic_for(options.model, k_samples, seed);
-  set_matmul_precision(device, options.allows_tf32);
+  set_matmul_precision(device, options.matmul_precision);
   Replica replica(fitted(options.model, data), options.optimizer, device, communicator,
                   {options.zero_stage, options.step.buckets}, options.offload);
   replica.compute_in(options.precision);

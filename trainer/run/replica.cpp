@@ -61,10 +61,12 @@ double copies_of(const Sharding& sharding, const Communicator* communicator,
 
 } // namespace
 
-void set_matmul_precision(Device& device, bool allows_tf32) {
-  if (!device.allow_tf32(allows_tf32) && allows_tf32) {
-    throw UsageError(fmt::format("--matmul-precision=high: TF32 needs a GPU of compute capability "
-                                 "8.0 or later, and cuBLASLt; drop it for {}",
+void set_matmul_precision(Device& device, MatmulPrecision precision) {
+  if (!device.set_matmul_precision(precision)) {
+    throw UsageError(fmt::format("--matmul-precision={} needs a GPU of compute capability {} or "
+                                 "later, and cuBLASLt; drop it for {}",
+                                 precision == MatmulPrecision::fp8 ? "fp8: FP8" : "high: TF32",
+                                 precision == MatmulPrecision::fp8 ? "8.9" : "8.0",
                                  device.describe()));
   }
 }

@@ -42,9 +42,9 @@ inline Dataset synthetic_for(const ModelOptions& model, std::size_t count, std::
              : synthetic_dataset(count, seed, model.classes);
 }
 
-/// How its float32 products are computed from here on. Throws UsageError naming --matmul-precision
-/// if TF32 is allowed and it has none.
-void set_matmul_precision(Device& device, bool allows_tf32);
+/// How its products are computed from here on. Throws UsageError naming --matmul-precision if it
+/// has none of that precision.
+void set_matmul_precision(Device& device, MatmulPrecision precision);
 
 /// Of Replica::factors, for a model that takes them.
 std::size_t factors_size(const Model& model);

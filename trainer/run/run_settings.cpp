@@ -65,7 +65,7 @@ RunSettings make_run_settings(const RunOptions& options, int ranks, bool is_elas
   settings.zero_stage = options.zero_stage;
   settings.precision = static_cast<std::int64_t>(options.precision);
   settings.loss_scale = options.step.loss_scale;
-  settings.allows_tf32 = options.allows_tf32 ? 1 : 0;
+  settings.matmul_precision = options.matmul_precision;
   if (options.zero_stage > 0) {
     settings.bucket_bytes = static_cast<std::int64_t>(options.step.buckets.bytes);
     settings.saves = options.checkpoint_dir.empty() ? 0 : 1;
@@ -94,11 +94,12 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
   compare("--zero-stage", mine.zero_stage, first.zero_stage);
   compare("--precision", precision_name(static_cast<Precision>(mine.precision)),
           precision_name(static_cast<Precision>(first.precision)));
-  const auto matmul_precision = [](const RunSettings& settings) {
-    return settings.allows_tf32 != 0 ? "high" : "highest";
+  const auto matmul_precision = [](const RunSettings& settings) -> std::string_view {
+    return settings.matmul_precision == MatmulPrecision::fp8    ? "fp8"
+           : settings.matmul_precision == MatmulPrecision::high ? "high"
+                                                                : "highest";
   };
-  compare("--matmul-precision", std::string_view(matmul_precision(mine)),
-          std::string_view(matmul_precision(first)));
+  compare("--matmul-precision", matmul_precision(mine), matmul_precision(first));
   compare("--bytes-per-pack", mine.bucket_bytes, first.bucket_bytes);
   compare("the use of --checkpoint-dir", mine.saves, first.saves);
   compare("--log-every", mine.log_every, first.log_every);

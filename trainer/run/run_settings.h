@@ -39,9 +39,9 @@ struct RunSettings {
   std::int64_t timeline;
   std::int64_t wire; ///< A WireType.
   std::int64_t zero_stage;
-  std::int64_t precision;       ///< A Precision;
-  LossScaleOptions loss_scale;  ///< and what goes with it.
-  std::int64_t allows_tf32;     ///< 0 or 1.
+  std::int64_t precision;      ///< A Precision;
+  LossScaleOptions loss_scale; ///< and what goes with it.
+  MatmulPrecision matmul_precision;
   std::int64_t bucket_bytes;    ///< Where ranks share a replica, which is cut at them, else 0;
   std::int64_t saves;           ///< likewise whether there is --checkpoint-dir, 0 or 1.
   std::int64_t one_pass;        ///< The samples are a stream: it is the run's end, too.

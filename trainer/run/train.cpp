@@ -42,11 +42,13 @@ std::string size_text(const Dataset& data) {
 std::string precision_text(const RunSettings& settings, const Device& device) {
   const auto precision = static_cast<Precision>(settings.precision);
   if (precision == Precision::fp32) {
-    return settings.allows_tf32 == 0 ? "" : ", products in TF32";
+    return settings.matmul_precision == MatmulPrecision::high ? ", products in TF32" : "";
   }
   const CpuKernels* const cpu = device.cpu_kernels();
   return fmt::format(", {} over float32{}", precision_name(precision),
-                     !device.is_host() ? ", multiplied by tensor cores"
+                     settings.matmul_precision == MatmulPrecision::fp8
+                         ? ", multiplied by tensor cores, in fully connected layers as FP8"
+                     : !device.is_host() ? ", multiplied by tensor cores"
                      : precision != Precision::bf16 || cpu == nullptr ? ""
                      : cpu->has_bf16 ? ", multiplied by the CPU's instructions for it"
                                      : ", multiplied in float32");

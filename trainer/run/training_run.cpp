@@ -45,7 +45,7 @@ TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Datase
     throw UsageError("--offload-param: a GPU keeps all parameters in its own memory; drop the "
                      "option, or use --device=cpu");
   }
-  set_matmul_precision(device, options.allows_tf32);
+  set_matmul_precision(device, options.matmul_precision);
   settings_.data = digest(data);
   const CpuKernels* const cpu = device_.cpu_kernels();
   const bool is_other =

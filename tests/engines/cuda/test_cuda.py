@@ -62,6 +62,23 @@ def test_products_in_tf32_are_said_and_learn_nearly_what_float32_learns(on_cpu, 
         assert "--matmul-precision is high and highest" in err.splitlines()[-1]
 
 
+def test_fp8_is_said_repeats_itself_and_learns_nearly_what_bf16_learns(on_cpu, home):
+    tokens = text_data.write(home)
+
+    def run(*flags):
+        out, _ = end(trainer_process.start(
+            on_cpu, tokens, *text_data.BERT, "--device=cuda", "--steps=4", "--batch-size=8", "--precision=bf16",
+            "--lr-schedule=constant", *flags, DTRAIN_FAKE_BLAS="1"))
+        return out
+    expected = run()
+    out = run("--matmul-precision=fp8")
+    assert ", bf16 over float32, multiplied by tensor cores, in fully connected layers as FP8, seed" in out
+    assert re.search(r" % of its 24.6 of FP8; ", out)
+    assert "FP8" not in expected and held_out(out) != held_out(expected)
+    assert held_out(out) == pytest.approx(held_out(expected), abs=0.05)
+    assert held_out(run("--matmul-precision=fp8")) == held_out(out)
+
+
 def test_a_gpu_trains_the_cnn_alone_and_as_two_ranks(on_cpu, data):
     def run(*flags):
         out, _ = end(start(on_cpu, data, "--model=cnn", "--steps=3", "--lr-schedule=constant",
@@ -301,6 +318,11 @@ def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
     (["--device=cuda"], {"DTRAIN_FAKE_DRIVER": "0"}, "no NVIDIA driver"),
     (["--device=cuda", "--matmul-precision=high"], {},
      "--matmul-precision=high: TF32 needs a GPU of compute capability 8.0 or later, and cuBLASLt"),
+    (["--device=cuda", "--matmul-precision=fp8", "--precision=bf16"], {},
+     "--matmul-precision=fp8: FP8 needs a GPU of compute capability 8.9 or later, and cuBLASLt"),
+    (["--device=cuda", "--matmul-precision=fp8", "--precision=bf16"],
+     {"DTRAIN_FAKE_BLAS": "1", "DTRAIN_FAKE_COMPUTE": "8"},
+     "--matmul-precision=fp8: FP8 needs a GPU of compute capability 8.9 or later, and cuBLASLt"),
     (["--device=cuda"], {"DTRAIN_FAKE_GPUS": "0"}, "no CUDA-capable device"),
     (["--communication=nccl"], {}, "--communication=nccl: NCCL needs GPUs"),
     (["--cross-device-ops=nccl"], {}, "--cross-device-ops=nccl: NCCL needs GPUs"),

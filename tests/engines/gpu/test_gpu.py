@@ -1,5 +1,6 @@
 """The trainer on a real GPU, with the plug-in that nvcc compiled."""
 import json
+import re
 import shutil
 import subprocess
 
@@ -42,6 +43,17 @@ def test_a_gpu_trains_as_the_cpu_does_and_repeats_itself(build, data, model):
     gpu = [end(start(build, data, "--device=cuda", f"--model={model}"))[0] for _ in range(2)]
     check_close(gpu[0], end(start(build, data, "--device=cpu", f"--model={model}"))[0])
     assert held_out(gpu[0]) == held_out(gpu[1])
+
+
+def test_fp8_learns_nearly_what_bf16_learns_and_repeats_itself(build, data):
+    flags = ["--device=cuda", "--precision=bf16", "--hidden=1024,1024", "--batch-size=256"]
+    expected, _ = end(start(build, data, *flags))
+    if float(re.search(r"compute capability ([\d.]+)", expected)[1]) < 8.9:
+        pytest.skip("this GPU has no FP8")
+    fp8 = [end(start(build, data, *flags, "--matmul-precision=fp8"))[0] for _ in range(2)]
+    assert " of FP8; " in fp8[0]
+    check_close(fp8[0], expected)
+    assert held_out(fp8[0]) == held_out(fp8[1])
 
 
 @pytest.mark.parametrize("how, said", [("nccl", "NCCL "), ("ring", "copied to and from")])

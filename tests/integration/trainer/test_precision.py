@@ -115,11 +115,19 @@ def test_deepspeeds_configuration_says_the_precision(home, train):
                                                  expect=EXIT_USAGE).err
 
 
-def test_tf32_is_refused_on_a_cpu(train):
+@pytest.mark.parametrize("how, needs", [("high", "TF32 needs a GPU of compute capability 8.0"),
+                                        ("fp8", "FP8 needs a GPU of compute capability 8.9")])
+def test_tf32_and_fp8_are_refused_on_a_cpu(train, how, needs):
     for flags in ([], ["--benchmark=0.1"]):
-        error = train("--matmul-precision=high", "--device=cpu", *flags, expect=EXIT_USAGE).err
-        assert ("--matmul-precision=high: TF32 needs a GPU of compute capability 8.0 or later, and "
-                "cuBLASLt; drop it for cpu") in error
+        error = train(f"--matmul-precision={how}", "--precision=bf16", "--device=cpu", *flags,
+                      expect=EXIT_USAGE).err
+        assert f"--matmul-precision={how}: {needs} or later, and cuBLASLt; drop it for cpu" in error
+
+
+@pytest.mark.parametrize("flags", [[], ["--precision=fp16"]])
+def test_fp8_goes_with_bf16_alone(train, flags):
+    error = train("--matmul-precision=fp8", *flags, expect=EXIT_USAGE).err
+    assert "--matmul-precision=fp8 needs --precision=bf16" in error
 
 
 def test_a_loss_scale_without_fp16_is_refused(train):

@@ -67,22 +67,22 @@ TEST_CASE(
   constexpr double k_float32 = 1e-6;
   const double k_tf32 = std::ldexp(1.0, -9); // Twice the last bit's half, or the bit cut off.
   CHECK(worst() < k_float32);
-  REQUIRE(gpu->allow_tf32(true));
+  REQUIRE(gpu->set_matmul_precision(MatmulPrecision::high));
   CHECK(worst() > k_float32);
   CHECK(worst() < k_tf32);
-  gpu->allow_tf32(false);
+  gpu->set_matmul_precision(MatmulPrecision::highest);
   CHECK(worst() < k_float32);
 }
 
 #ifndef DTRAIN_ON_GPU
 TEST_CASE("a GPU has TF32 from compute capability 8.0 on, by cuBLASLt alone") {
-  CHECK(!make_gpu()->allow_tf32(true));
+  CHECK(!make_gpu()->set_matmul_precision(MatmulPrecision::high));
   const WithBlas with_blas;
-  CHECK(make_gpu()->allow_tf32(true));
+  CHECK(make_gpu()->set_matmul_precision(MatmulPrecision::high));
   setenv("DTRAIN_FAKE_COMPUTE", "7", 1);
   const auto old = make_gpu();
   unsetenv("DTRAIN_FAKE_COMPUTE");
-  CHECK(!old->allow_tf32(true));
+  CHECK(!old->set_matmul_precision(MatmulPrecision::high));
 }
 
 TEST_CASE("the peak of a GPU is that of what it multiplies in") {
@@ -93,12 +93,16 @@ TEST_CASE("the peak of a GPU is that of what it multiplies in") {
     CHECK(gpu->peak_flops().type == type);
   };
   check(0.768, "float32");
-  gpu->allow_tf32(true);
+  gpu->set_matmul_precision(MatmulPrecision::high);
   check(6.144, "TF32");
   gpu->multiply_in(DType::bf16);
   check(12.288, "bf16");
   gpu->multiply_in(DType::f16);
   check(12.288, "fp16");
+  gpu->set_matmul_precision(MatmulPrecision::fp8);
+  check(12.288, "fp16"); // FP8 goes with bf16.
+  gpu->multiply_in(DType::bf16);
+  check(24.576, "FP8");
 }
 #endif
 
@@ -127,11 +131,15 @@ TEST_CASE("a product of bf16 on a GPU is float64's but for its rounding, by cuBL
   check();
 }
 
-TEST_CASE("what is rounded for a product is rounded again once it has changed") {
+/// `most_wrong`: of the sum of the magnitudes of what three products make.
+void check_rounded_again(MatmulPrecision precision, double most_wrong) {
   const WithBlas with_blas;
   const auto gpu = make_gpu();
   gpu->multiply_in(DType::bf16);
-  constexpr std::size_t k_side = 24;
+  if (!gpu->set_matmul_precision(precision)) { // An older GPU.
+    return;
+  }
+  constexpr std::size_t k_side = 32;
   constexpr std::size_t k_all = k_side * k_side;
   On<float> a(*gpu, numbers(k_all, 1));
   On<float> b(*gpu, numbers(k_all, 2));
@@ -142,6 +150,7 @@ TEST_CASE("what is rounded for a product is rounded again once it has changed") 
                                           .n = k_side,
                                           .k = k_side,
                                           .is_rounded = true,
+                                          .fp8 = Matmul::Fp8::forward,
                                           .a = left.data(),
                                           .b = right.data(),
                                           .c = to.data()});
@@ -177,10 +186,15 @@ TEST_CASE("what is rounded for a product is rounded again once it has changed") 
       wrong += std::abs(double{found[i]} - double{last[i]});
       size += std::abs(double{last[i]});
     }
-    CHECK(wrong < 0.03 * size);
+    CHECK(wrong < most_wrong * size);
     before = a.read();
     gpu->stream().copy(before.data(), a.data(), k_all * sizeof(float)); // and by a copy.
   }
+}
+
+TEST_CASE("what is rounded for a product is rounded again once it has changed") {
+  check_rounded_again(MatmulPrecision::highest, 0.03);
+  check_rounded_again(MatmulPrecision::fp8, 0.2);
 }
 
 TEST_CASE("a product is added to what lies elsewhere, with a bias of either type and without") {

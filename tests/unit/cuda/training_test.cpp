@@ -366,6 +366,44 @@ TEST_CASE("a GPU trains BERT and GPT-2 in bf16 to nearly the CPU's loss in float
   }
 }
 
+TEST_CASE("a GPU that multiplies in FP8 learns nearly what it learns in bf16, and repeats itself") {
+  const Variable with_blas("DTRAIN_FAKE_BLAS", "1");
+  const StepOptions options{.buckets = 0, .clip_norm = 0.5};
+  const OptimizerOptions sgd{.rule = OptimizerOptions::Rule::sgd, .learning_rate = 0.5};
+  Task on_wide_images = on_images(); // FP8 is for multiples of 16.
+  on_wide_images.model.hidden = {64, 32};
+  on_wide_images.rows = 32;
+  std::vector<Task> tasks = {on_wide_images, on_text("bert"), on_text("gpt2")};
+  for (Task& task : tasks) {
+    CAPTURE(task.model.name);
+    task.precision = Precision::bf16;
+    if (task.model.is_of_text()) {
+      task.rows = 8;
+      task.steps = 2;
+    }
+    const auto train = [&](MatmulPrecision precision) {
+      const auto gpu = make_gpu();
+      const bool has_it = gpu->set_matmul_precision(precision);
+      return has_it ? std::optional(train_alone(*gpu, options, sgd, task)) : std::nullopt;
+    };
+    const std::optional<Trained> found = train(MatmulPrecision::fp8);
+    if (!found) { // Of an older GPU.
+      return;
+    }
+    const Trained expected = *train(MatmulPrecision::highest);
+    CHECK(found->score.count == expected.score.count);
+    CHECK(found->score.loss == doctest::Approx(expected.score.loss).epsilon(0.02));
+    CHECK(found->score.loss != expected.score.loss);
+    CHECK(found->held_out.loss == doctest::Approx(expected.held_out.loss).epsilon(0.05));
+    const Trained again = *train(MatmulPrecision::fp8);
+    CHECK(again.score.loss == found->score.loss);
+    for (std::size_t t = 0; t < found->tensors.size(); ++t) {
+      CAPTURE(found->tensors[t].name);
+      CHECK(again.tensors[t].values == found->tensors[t].values);
+    }
+  }
+}
+
 #ifndef DTRAIN_ON_GPU
 TEST_CASE("weights that are rounded once a step give the bits of those rounded in each product") {
   setenv("DTRAIN_FAKE_BLAS", "1", 1);

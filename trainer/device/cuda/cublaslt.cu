@@ -37,6 +37,7 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm{};
   Matmul::Epilogue epilogue = Matmul::Epilogue::none;
   bool accumulate = false;
+  bool is_fp8 = false;
 };
 
 /// The library's epilogue for ours; 0: it has none, or one slower than a kernel of our own after
@@ -50,8 +51,10 @@ int library_epilogue(const MatmulShape& s) {
     return CUBLASLT_EPILOGUE_BIAS;
   case Epilogue::relu_bias:
     return CUBLASLT_EPILOGUE_RELU_BIAS;
-  case Epilogue::bias_gradient: // The library overwrites it, and in C's type.
-    return s.accumulate || s.type != DType::f32 ? 0 : CUBLASLT_EPILOGUE_BGRADB;
+  case Epilogue::bias_gradient: // The library overwrites it, and in C's type; in FP8 it has none.
+    return s.accumulate || s.type != DType::f32 || s.fp8 != Matmul::Fp8::none
+               ? 0
+               : CUBLASLT_EPILOGUE_BGRADB;
   case Epilogue::gelu_tanh_bias:
     return s.type == DType::f32 ? 0 : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
   case Epilogue::dgelu_tanh:
@@ -61,7 +64,7 @@ int library_epilogue(const MatmulShape& s) {
   }
 }
 
-cudaDataType_t library_type(DType type) {
+cudaDataType_t library_type(DType type) { // Not of FP8.
   return type == DType::bf16 ? CUDA_R_16BF : type == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
@@ -88,7 +91,7 @@ int handle_of(int gpu, cublasLtHandle_t* handle) {
   return lt.create(handle); // One for each plan: there are few, and a handle costs little.
 }
 
-int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
+int plan(const CudaStreamHandle* stream, const MatmulShape& s, void** made) {
   *made = nullptr;
   const int epilogue = library_epilogue(s);
   if (epilogue == 0) {
@@ -97,7 +100,8 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   auto* p = new Plan{};
   p->epilogue = s.epilogue;
   p->accumulate = s.accumulate;
-  if (const int error = handle_of(gpu, &p->handle); error != 0) {
+  p->is_fp8 = s.fp8 != Matmul::Fp8::none;
+  if (const int error = handle_of(stream->gpu, &p->handle); error != 0) {
     delete p;
     return error;
   }
@@ -106,8 +110,9 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK & ~CUBLASLT_REDUCTION_SCHEME_INPLACE;
   cublasLtMatmulPreference_t preference = nullptr;
   Steps steps;
-  const cudaDataType_t factor_type = library_type(s.factor_type);
   const cudaDataType_t type = library_type(s.type);
+  const cudaDataType_t b_type = p->is_fp8 ? CUDA_R_8F_E4M3 : library_type(s.factor_type);
+  const cudaDataType_t a_type = s.fp8 == Matmul::Fp8::backward ? CUDA_R_8F_E5M2 : b_type;
   steps.then(lt.make_description, &p->description,
              s.is_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
   const auto describe = [&](cublasLtMatmulDescAttributes_t what, const auto& value) {
@@ -116,7 +121,15 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
   describe(CUBLASLT_MATMUL_DESC_TRANSA, first);
   describe(CUBLASLT_MATMUL_DESC_TRANSB, second);
   describe(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(type));
+  describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+           static_cast<std::int32_t>(p->is_fp8 ? CUDA_R_16BF : type));
+  if (p->is_fp8) { // The scales' own addresses come with each product.
+    describe(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, stream->workspace);
+    describe(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, stream->workspace);
+    // Sums of gradients are promoted to float32 on the way, as Transformer Engine has it.
+    describe(CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+             static_cast<std::int8_t>(s.fp8 == Matmul::Fp8::forward ? 1 : 0));
+  }
   if (s.epilogue == Matmul::Epilogue::gelu_tanh_bias ||
       s.epilogue == Matmul::Epilogue::dgelu_tanh) {
     describe(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<std::int64_t>(s.c_row));
@@ -133,14 +146,14 @@ int plan(int gpu, const MatmulShape& s, std::size_t workspace, void** made) {
                 sizeof offset);
     }
   };
-  lay(&p->b, factor_type, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, s.b_row, s.b_batch);
-  lay(&p->a, factor_type, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, s.a_row, s.a_batch);
+  lay(&p->b, b_type, s.b_is_turned ? s.n : s.k, s.b_is_turned ? s.k : s.n, s.b_row, s.b_batch);
+  lay(&p->a, a_type, s.a_is_turned ? s.k : s.m, s.a_is_turned ? s.m : s.k, s.a_row, s.a_batch);
   lay(&p->c, type, s.m, s.n, s.c_row, s.c_batch);
   steps.then(lt.make_preference, &preference);
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
     steps.then(lt.set_preference, preference, what, &value, sizeof value);
   };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, stream->workspace_bytes);
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s.b_alignment);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s.a_alignment);
@@ -172,6 +185,10 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& s) {
   const auto point = [&](cublasLtMatmulDescAttributes_t what, const void* memory) {
     steps.then(lt.set_description, &description, what, &memory, sizeof memory);
   };
+  if (p.is_fp8) {
+    point(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, s.b_scale);
+    point(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, s.a_scale);
+  }
   if (has_bias(p.epilogue)) {
     point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, s.with);
   }

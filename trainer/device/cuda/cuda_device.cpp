@@ -320,7 +320,7 @@ class CudaStream final : public Stream {
 
   const CudaStreamHandle* handle() const { return &handle_; }
   void multiply_in(DType type) { handle_.multiplies_in = type; }
-  void allow_tf32(bool allowed) { handle_.allows_tf32 = allowed; }
+  void set_matmul_precision(MatmulPrecision precision) { handle_.matmul_precision = precision; }
 
  private:
   static constexpr std::size_t k_most_graphs = 64;
@@ -408,10 +408,12 @@ class Gpu final : public CudaDevice {
     const auto peak = [&](int at_a_time, const char* type) {
       return PeakFlops{2.0 * at_a_time * about_.multiProcessorCount * hertz_, type};
     };
-    return as.multiplies_in == DType::bf16  ? peak(of_16_bits, "bf16")
-           : as.multiplies_in == DType::f16 ? peak(of_16_bits, "fp16")
-           : as.allows_tf32                 ? peak(of_16_bits / 2, "TF32")
-                                            : peak(lanes, "float32");
+    return as.multiplies_in == DType::bf16 && as.matmul_precision == MatmulPrecision::fp8
+               ? peak(2 * of_16_bits, "FP8")
+           : as.multiplies_in == DType::bf16              ? peak(of_16_bits, "bf16")
+           : as.multiplies_in == DType::f16               ? peak(of_16_bits, "fp16")
+           : as.matmul_precision == MatmulPrecision::high ? peak(of_16_bits / 2, "TF32")
+                                                          : peak(lanes, "float32");
   }
   std::size_t most_allocated() const override { return most_allocated_; }
   std::size_t room_for_data() const override { return room_for_data_; }
@@ -486,10 +488,16 @@ class Gpu final : public CudaDevice {
   }
   const Kernels& kernels() const override { return kernels_; }
   void multiply_in(DType type) override { stream_->multiply_in(type); }
-  bool allow_tf32(bool allowed) override {
-    const bool has_tf32 = about_.major >= 8 && find_blas() != nullptr;
-    stream_->allow_tf32(allowed && has_tf32);
-    return has_tf32;
+  bool set_matmul_precision(MatmulPrecision precision) override {
+    constexpr int k_with_tf32 = 80;
+    constexpr int k_with_fp8 = 89;
+    const int least = precision == MatmulPrecision::fp8    ? k_with_fp8
+                      : precision == MatmulPrecision::high ? k_with_tf32
+                                                           : 0;
+    const bool has_it =
+        least == 0 || (10 * about_.major + about_.minor >= least && find_blas() != nullptr);
+    stream_->set_matmul_precision(has_it ? precision : MatmulPrecision::highest);
+    return has_it;
   }
   DType activation_type() const override {
     return stream_->handle()->multiplies_in == DType::bf16 ? DType::bf16 : DType::f32;

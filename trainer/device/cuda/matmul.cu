@@ -1,6 +1,7 @@
 #include "trainer/device/cuda/matmul.h"
 
 #include "trainer/device/cuda/fours.cuh"
+#include "trainer/device/cuda/fp8.h"
 #include "trainer/device/halves.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ int plan_of(const Blas& blas, const CudaStreamHandle& stream, const MatmulShape&
     *plan = known->second;
     return 0;
   }
-  const int error = blas.plan(stream.gpu, shape, stream.workspace_bytes, plan);
+  const int error = blas.plan(&stream, shape, plan);
   if (error == 0) {
     plans[{stream.gpu, shape}] = *plan;
   }
@@ -44,7 +45,8 @@ __global__ void narrow_rows_kernel(Narrowed::Matrix matrix, std::uint16_t* to) {
   for (std::size_t i = k_four * first_item(); i < matrix.padded_rows * row;
        i += k_four * all_threads()) {
     const std::size_t column = i / row < matrix.rows ? i % row : matrix.columns;
-    const float* const from = matrix.from + i / row * matrix.stride + column;
+    const float* const from =
+        static_cast<const float*>(matrix.from.memory) + i / row * matrix.stride + column;
     Pack<float, k_four> x = {};
     if (column + k_four <= matrix.columns && are_fours(from)) {
       x = load<k_four>(from);
@@ -68,6 +70,7 @@ MatmulShape shape_of(const Matmul& s, std::size_t batch) {
           .a_is_turned = s.a_is_turned,
           .b_is_turned = s.b_is_turned,
           .factor_type = s.a.type,
+          .fp8 = Matmul::Fp8::none,
           .type = s.c.type,
           .is_tf32 = false,
           .epilogue = s.epilogue,
@@ -89,39 +92,101 @@ bool can_follow(const Matmul& s) {
   return s.epilogue == Matmul::Epilogue::bias_gradient || s.c_row == s.n;
 }
 
-/// Runs a plan with the epilogue if there is one; if `can_follow`, otherwise one without.
-int run_planned(const Blas& blas, const CudaStreamHandle* stream, MatmulShape shape,
-                const MatmulMemory& memory, bool can_follow, bool& has_ended) {
+/// A plan with the epilogue if there is one; if `can_follow`, otherwise one without. Returns
+/// k_no_blas if there is none.
+int choose_plan(const Blas& blas, const CudaStreamHandle& stream, MatmulShape shape,
+                bool can_follow, void** plan, bool& has_ended) {
   const Matmul::Epilogue asked = shape.epilogue;
-  void* plan = nullptr;
-  int error = plan_of(blas, *stream, shape, &plan);
-  if (error == 0 && plan == nullptr && can_follow) {
+  int error = plan_of(blas, stream, shape, plan);
+  if (error == 0 && *plan == nullptr && can_follow) {
     shape.epilogue = Matmul::Epilogue::none;
-    error = plan_of(blas, *stream, shape, &plan);
+    error = plan_of(blas, stream, shape, plan);
   }
   has_ended = shape.epilogue == asked;
-  return error != 0 ? error : plan == nullptr ? k_no_blas : blas.run(plan, stream, memory);
+  return error == 0 && *plan == nullptr ? k_no_blas : error;
+}
+
+/// Whether the product is one that FP8 is for, and of memory that its kernels take.
+bool takes_fp8(const CudaStreamHandle& stream, const Matmul& s, std::size_t batch) {
+  const auto fits = [](auto... counts) { return ((counts % k_fp8_multiple == 0) && ...); };
+  const auto lies = [](const auto&... pointers) {
+    return ((alignment_of(pointers.memory) >= k_fp8_multiple) && ...);
+  };
+  return stream.matmul_precision == MatmulPrecision::fp8 && stream.multiplies_in == DType::bf16 &&
+         s.fp8 != Matmul::Fp8::none && batch == 1 && s.b_rows == 0 &&
+         fits(s.m, s.n, s.k, s.a_row, s.b_row, s.c_row) && lies(s.a, s.b, s.c, s.plus);
+}
+
+/// Launches a product in FP8, with copies of A (m, k) and B (n, k); `s` has explicit strides.
+int multiply_fp8(const Blas& blas, const CudaStreamHandle* stream, const Matmul& s,
+                 bool& has_ended) {
+  using To = Narrowed::To;
+  using Layouts = Narrowed::Layouts;
+  MatmulShape shape = shape_of(s, 1);
+  shape.factor_type = DType::u8;
+  shape.fp8 = s.fp8;
+  shape.a_is_turned = false;
+  shape.b_is_turned = true;
+  shape.a_row = shape.b_row = s.k;
+  shape.a_alignment = shape.b_alignment = k_most_alignment;
+  void* plan = nullptr;
+  int error = choose_plan(blas, *stream, shape, can_follow(s), &plan, has_ended);
+  Narrowed& narrowed = *stream->narrowed;
+  narrowed.begin_product();
+  Narrowed::Fp8Copy a{};
+  Narrowed::Fp8Copy b{};
+  if (error == 0) {
+    const bool is_gradient = s.fp8 == Matmul::Fp8::backward;
+    // The product for the gradient of the layer's input follows, and takes the other layout.
+    const Layouts layouts = !s.a_is_turned ? Layouts::as_is
+                            : is_gradient  ? Layouts::both
+                                           : Layouts::turned;
+    error = narrowed.get_fp8(stream,
+                             {.from = s.a,
+                              .rows = s.a_is_turned ? s.k : s.m,
+                              .columns = s.a_is_turned ? s.m : s.k,
+                              .stride = s.a_row,
+                              .to = is_gradient ? To::e5m2 : To::e4m3},
+                             layouts, &a);
+  }
+  if (error == 0) {
+    error = narrowed.get_fp8(stream,
+                             {.from = s.b,
+                              .rows = s.b_is_turned ? s.n : s.k,
+                              .columns = s.b_is_turned ? s.k : s.n,
+                              .stride = s.b_row,
+                              .to = To::e4m3},
+                             s.b_is_turned ? Layouts::as_is : Layouts::turned, &b);
+  }
+  const void* with = s.with.memory;
+  if (error == 0 && has_ended && has_bias(s.epilogue) && s.with.type == DType::f32) {
+    error = narrowed.get(stream, {.from = s.with, .rows = 1, .columns = s.n, .stride = s.n}, &with);
+  }
+  return error != 0 ? error
+                    : blas.run(plan, stream,
+                               {.a = s.a_is_turned ? a.turned : a.as_is,
+                                .b = s.b_is_turned ? b.as_is : b.turned,
+                                .c = s.c.memory,
+                                .added = s.plus ? s.plus.memory : s.c.memory,
+                                .with = with,
+                                .beside = s.beside.memory,
+                                .a_scale = a.scale,
+                                .b_scale = b.scale});
 }
 
 } // namespace
 
-int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const void** to) {
+int Narrowed::find_slot(const Matrix& matrix, std::size_t bytes, Slot** slot) {
   Slot* chosen = nullptr;
-  const std::size_t bytes = matrix.padded_rows * matrix.row() * sizeof(std::uint16_t);
-  const auto is_better = [&](const Slot& slot) {
-    const bool fits = slot.bytes >= bytes;
-    const bool chosen_fits = chosen->bytes >= bytes;
-    return fits == chosen_fits ? slot.used < chosen->used : fits;
-  };
-  for (Slot& slot : slots_) {
-    if (slot.used != 0 && slot.matrix == matrix) {
-      slot.used = ++uses_;
-      *to = slot.memory;
+  for (Slot& one : slots_) {
+    if (one.used != 0 && one.matrix == matrix) {
+      one.used = ++uses_;
+      *slot = &one;
       return 0;
     }
-    const bool is_of_product = slot.used > before_product_;
-    if (!is_of_product && (chosen == nullptr || is_better(slot))) {
-      chosen = &slot;
+    const bool is_of_product = one.used > before_product_;
+    if (!is_of_product && (chosen == nullptr || one.used < chosen->used)) {
+      chosen = &one;
     }
   }
   if (chosen->bytes < bytes) {
@@ -137,11 +202,56 @@ int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const vo
   }
   chosen->matrix = matrix;
   chosen->used = ++uses_;
-  *to = chosen->memory;
+  chosen->made = 0;
+  *slot = chosen;
+  return 0;
+}
+
+int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const void** to) {
+  Slot* slot = nullptr;
+  const std::size_t bytes = matrix.padded_rows * matrix.row() * sizeof(std::uint16_t);
+  const int error = find_slot(matrix, bytes, &slot);
+  if (error != 0) {
+    return error;
+  }
+  *to = slot->memory;
+  if (slot->made != 0) {
+    return 0;
+  }
+  slot->made = 1;
   return launch(stream->multiplies_in == DType::bf16 ? narrow_rows_kernel<Bf16>
                                                      : narrow_rows_kernel<Fp16>,
                 blocks_for(matrix.padded_rows * matrix.row() / k_four), k_threads, 0, stream,
-                matrix, static_cast<std::uint16_t*>(chosen->memory));
+                matrix, static_cast<std::uint16_t*>(slot->memory));
+}
+
+int Narrowed::get_fp8(const CudaStreamHandle* stream, const Matrix& matrix, Layouts layouts,
+                      Fp8Copy* to) {
+  // The scale, and room for both layouts, each aligned as cudaMalloc() aligns.
+  const std::size_t values = matrix.rows * matrix.columns;
+  Slot* slot = nullptr;
+  int error = find_slot(matrix, k_most_alignment + 2 * values, &slot);
+  if (error != 0) {
+    return error;
+  }
+  auto* const scale = static_cast<Fp8Scale*>(slot->memory);
+  std::uint8_t* const as_is = static_cast<std::uint8_t*>(slot->memory) + k_most_alignment;
+  std::uint8_t* const turned = as_is + values; // A multiple of 16 · 16.
+  *to = {as_is, turned, &scale->from};
+  const unsigned missing = static_cast<unsigned>(layouts) & ~slot->made;
+  if (missing == 0) {
+    return 0;
+  }
+  if (slot->made == 0) {
+    error = put_fp8_scale(stream, matrix, scale);
+  }
+  slot->made |= missing;
+  const auto if_missing = [&](Layouts layout, std::uint8_t* memory) {
+    return (missing & static_cast<unsigned>(layout)) != 0 ? memory : nullptr;
+  };
+  return error != 0 ? error
+                    : put_fp8(stream, matrix, scale, if_missing(Layouts::as_is, as_is),
+                              if_missing(Layouts::turned, turned));
 }
 
 void Narrowed::forget() {
@@ -153,9 +263,10 @@ void Narrowed::forget() {
 void Narrowed::forget(const TypedPointer& written, std::size_t count) {
   const auto at = [](const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); };
   for (Slot& slot : slots_) {
-    const float* const from = slot.matrix.from;
-    const bool is_before = at(from + slot.matrix.rows * slot.matrix.stride) <= at(written.memory);
-    const bool is_behind = at((written + count).memory) <= at(from);
+    const ConstTypedPointer from = slot.matrix.from;
+    const std::size_t values = slot.matrix.rows * slot.matrix.stride;
+    const bool is_before = at((from + values).memory) <= at(written.memory);
+    const bool is_behind = at((written + count).memory) <= at(from.memory);
     slot.used = is_before || is_behind ? slot.used : 0;
   }
 }
@@ -174,6 +285,12 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
     return k_no_blas;
   }
   const Matmul s = matmul.one(0);
+  if (takes_fp8(*stream, s, matmul.batch)) {
+    const int error = multiply_fp8(*blas, stream, s, has_ended);
+    if (error != k_no_blas) {
+      return error;
+    }
+  }
   MatmulShape shape = shape_of(s, matmul.batch);
   MatmulMemory memory{.a = s.a.memory,
                       .b = s.b.memory,
@@ -187,8 +304,7 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   const auto narrow = [&](const ConstTypedPointer& from, std::size_t rows, std::size_t columns,
                           std::size_t& row, const void*& to, std::size_t padded_rows = 0) {
     if (error == 0 && from.type == DType::f32) {
-      const Narrowed::Matrix matrix{from.as<float>(), rows, columns, row,
-                                    std::max(rows, padded_rows)};
+      const Narrowed::Matrix matrix{from, rows, columns, row, std::max(rows, padded_rows)};
       error = stream->narrowed->get(stream, matrix, &to);
       row = matrix.row();
     }
@@ -207,7 +323,8 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   } else if (s.a.type != s.b.type) {
     return k_no_blas;
   }
-  shape.is_tf32 = stream->allows_tf32 && shape.factor_type == DType::f32;
+  shape.is_tf32 =
+      stream->matmul_precision == MatmulPrecision::high && shape.factor_type == DType::f32;
   if (shape.type != DType::f32) { // In this type the library wants operands and bias alike.
     if (shape.factor_type != shape.type) {
       return k_no_blas;
@@ -220,7 +337,9 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   if (error != 0) {
     return error;
   }
-  return run_planned(*blas, stream, shape, memory, can_follow(s), has_ended);
+  void* plan = nullptr;
+  error = choose_plan(*blas, *stream, shape, can_follow(s), &plan, has_ended);
+  return error != 0 ? error : blas->run(plan, stream, memory);
 }
 
 } // namespace trainer

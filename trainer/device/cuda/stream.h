@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "trainer/device/buffer.h"
+#include "trainer/device/matmul.h"
 
 namespace trainer {
 
@@ -23,8 +24,9 @@ struct CudaStreamHandle {
   std::size_t most_shared = 0;      ///< Most bytes of shared memory of a block.
   std::size_t multiprocessors = 0;  ///< Number of the GPU's multiprocessors.
   DType multiplies_in = DType::f32; ///< Device::multiply_in()
-  bool allows_tf32 = false;         ///< Device::allow_tf32()
-  Narrowed* narrowed = nullptr;     ///< Its cache of rounded operands (matmul.h).
+  /// Device::set_matmul_precision()
+  MatmulPrecision matmul_precision = MatmulPrecision::highest;
+  Narrowed* narrowed = nullptr; ///< Its cache of rounded operands (matmul.h).
 };
 /// Doubles, 8 MiB: norm_backward leaves two sums per column, for 1024 columns of about 1000 blocks.
 inline constexpr std::size_t k_cuda_partials = std::size_t{1} << 20;

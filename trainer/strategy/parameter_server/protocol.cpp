@@ -45,8 +45,8 @@ void check(const WorkerHello& hello) {
   require(schedule >= LearningRate::Schedule::constant &&
               schedule <= LearningRate::Schedule::cosine,
           "learning rate schedule");
-  require(settings.precision == 0 && settings.allows_tf32 == 0 && settings.model.back() == 0 &&
-              settings.kernels.back() == 0,
+  require(settings.precision == 0 && settings.matmul_precision == MatmulPrecision::highest &&
+              settings.model.back() == 0 && settings.kernels.back() == 0,
           "model");
 }
 

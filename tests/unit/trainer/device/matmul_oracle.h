@@ -127,10 +127,13 @@ inline Operands::Operands(const Matmul& s)
 }
 
 /// Against float64, whose sums it misses by a rounding of each step at most; and of what is rounded
-/// to 16 bits by so much of its size.
+/// to 16 bits or to FP8 by so much of its size.
 inline void check_matmul(Device& device, const Matmul& s, const Operands& operands) {
   const bool is_of_halves = s.a.type == DType::bf16 || s.b.type == DType::bf16;
-  const double rounding = s.is_rounded || is_of_halves || s.c.type == DType::bf16 ? 0.01 : 0;
+  const double rounding = s.fp8 == Matmul::Fp8::forward                             ? 0.16
+                          : s.fp8 == Matmul::Fp8::backward                          ? 0.24
+                          : s.is_rounded || is_of_halves || s.c.type == DType::bf16 ? 0.01
+                                                                                    : 0;
   const Matmul one = s.one(0); // For its strides.
   const std::size_t last = s.batch - 1;
   const std::size_t size_of_c = last * s.c_batch + s.m * one.c_row;
