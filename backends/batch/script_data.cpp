@@ -188,6 +188,12 @@ std::optional<double> memory_of(const JobSpec& job) {
 }
 
 json script_data(const JobSpec& job, const LoginFacts& login, const QueueSystem& system) {
+  if (job.check_gpus == "measure") {
+    throw UsageError(
+        fmt::format("--check-gpus=measure: {} jobs measure no GPUs; run dtrain-trainer "
+                    "check-gpus on the nodes, and use --check-gpus=on",
+                    system.name));
+  }
   const bool launched = has_launcher(job);
   const JobRef ref{job.namespace_name, job.name};
   const std::string folder = fmt::format("{}/{}", login.state_folder, job_folder(system, ref));

@@ -123,7 +123,7 @@ HostQuestion SshChannel::question(const std::string& host,
     if (rank->gpus > 0 && !known_.claims.contains(rank->instance)) {
       question.gpus.emplace_back(rank->instance, rank->gpus);
     }
-    if (rank->gpus > 0 && plan_.checks_gpus) {
+    if (rank->gpus > 0 && plan_.gpu_check != GpuCheck::none) {
       question.checked.push_back(rank->instance);
     }
   }
