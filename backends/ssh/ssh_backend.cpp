@@ -112,10 +112,6 @@ GangSite SshBackend::site(const JobSpec& job) const {
 
 Plan SshBackend::render(const JobSpec& job, const Templates& templates, const GangSite& site,
                         const std::vector<std::string>& /*own_gpus*/) const {
-  if (job.check_gpus == "measure") {
-    throw UsageError("--check-gpus=measure: the ssh backend measures no GPUs; run dtrain-trainer "
-                     "check-gpus on the hosts, and use --check-gpus=on");
-  }
   GangParts parts;
   parts.template_name = k_template;
   parts.code_dir = k_code;

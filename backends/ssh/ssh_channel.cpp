@@ -125,6 +125,7 @@ HostQuestion SshChannel::question(const std::string& host,
     }
     if (rank->gpus > 0 && plan_.gpu_check != GpuCheck::none) {
       question.checked.push_back(rank->instance);
+      question.measures = plan_.gpu_check == GpuCheck::measured;
     }
   }
   question.programs.assign(programs.begin(), programs.end());
