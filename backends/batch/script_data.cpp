@@ -188,12 +188,6 @@ std::optional<double> memory_of(const JobSpec& job) {
 }
 
 json script_data(const JobSpec& job, const LoginFacts& login, const QueueSystem& system) {
-  if (job.check_gpus == "measure") {
-    throw UsageError(
-        fmt::format("--check-gpus=measure: {} jobs measure no GPUs; run dtrain-trainer "
-                    "check-gpus on the nodes, and use --check-gpus=on",
-                    system.name));
-  }
   const bool launched = has_launcher(job);
   const JobRef ref{job.namespace_name, job.name};
   const std::string folder = fmt::format("{}/{}", login.state_folder, job_folder(system, ref));
@@ -211,6 +205,9 @@ json script_data(const JobSpec& job, const LoginFacts& login, const QueueSystem&
           {"data", data_places(job, system)},
           {"checks_gpus",
            section(job.check_gpus != "off" && job.gpus + job.ps_gpus > 0, json::object())},
+          {"measures_gpus",
+           section(job.check_gpus == "measure" && job.gpus + job.ps_gpus > 0,
+                   {{"trainer", login.trainer.empty() ? "dtrain-trainer" : login.trainer}})},
           {"max_restarts", job.max_restarts},
           {"chief_decides", job.success_policy == "ChiefWorker"},
           {"keeps_helpers", job.clean_task_policy == "None"},

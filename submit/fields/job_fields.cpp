@@ -64,7 +64,7 @@ constexpr JobField k_first_fields[] = {
              "lost, or has uncorrectable ECC errors or pending row remaps, is replaced by a free "
              "one, or the job fails and names it; measure: also run dtrain-trainer check-gpus on "
              "the job's GPUs, which takes some seconds, and replace those that compute wrong or "
-             "are slow (local and ssh backends); off: no check (default: on)",
+             "are slow; off: no check (default: on)",
      .group = "Job",
      .choices = {"on", "measure", "off"}},
     {.key = "gpusVisible",
