@@ -6,6 +6,7 @@
 #include "submit/options/man_page.h"
 #include "trainer/checkpoint/inspect.h"
 #include "trainer/options/options.h"
+#include "trainer/run/check_gpus.h"
 #include "trainer/run/fill.h"
 #include "trainer/run/generate.h"
 #include "trainer/text/tokenize.h"
@@ -98,8 +99,10 @@ void write_trainer_page(const Pages& pages) {
   trainer::TokenizeOptions text;
   trainer::FillOptions blanks;
   trainer::GenerateOptions more;
+  trainer::GpuCheckOptions gpus;
   for (const auto& command : {trainer::inspect_command(folder), trainer::tokenize_command(text),
-                              trainer::fill_command(blanks), trainer::generate_command(more)}) {
+                              trainer::fill_command(blanks), trainer::generate_command(more),
+                              trainer::check_gpus_command(gpus)}) {
     pages.write(dtrain::man_page_name(context.program, command),
                 dtrain::man_page(context, command));
   }

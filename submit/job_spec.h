@@ -24,7 +24,7 @@ struct JobSpec {
   int workers = 1;           ///< Ranks of the gang, 1 … k_max_workers.
   int gpus = 0;              ///< Devices a worker.
   bool require_gpus = false; ///< Too few GPUs is an error, not a warning.
-  std::string check_gpus;    ///< "on", "off"; empty: on.
+  std::string check_gpus;    ///< "on", "measure", "off"; empty: on.
   std::string gpus_visible;  ///< "node", "rank"; empty: as the job is (submit/gpu_view.h).
   std::vector<std::string>
       command; ///< argv, byte-exact. Empty, or first word a flag: the bundled trainer.

@@ -18,6 +18,7 @@
 #include "trainer/options/options.h"
 #include "trainer/options/settings.h"
 #include "trainer/run/benchmark.h"
+#include "trainer/run/check_gpus.h"
 #include "trainer/run/evaluator.h"
 #include "trainer/run/fill.h"
 #include "trainer/run/generate.h"
@@ -38,11 +39,13 @@ bool run_command(const std::vector<std::string>& words) {
   trainer::TokenizeOptions text;
   trainer::FillOptions blanks;
   trainer::GenerateOptions more;
+  trainer::GpuCheckOptions gpus;
   const std::pair<dtrain::CommandTable, std::function<void()>> commands[] = {
       {trainer::inspect_command(folder), [&] { trainer::inspect_checkpoints(folder); }},
       {trainer::tokenize_command(text), [&] { trainer::tokenize(text); }},
       {trainer::fill_command(blanks), [&] { trainer::fill(blanks); }},
-      {trainer::generate_command(more), [&] { trainer::generate(more); }}};
+      {trainer::generate_command(more), [&] { trainer::generate(more); }},
+      {trainer::check_gpus_command(gpus), [&] { trainer::check_gpus(gpus); }}};
   for (const auto& [table, run] : commands) {
     if (words.empty() || words.front() != table.name) {
       continue;

@@ -1,4 +1,6 @@
+#include "backends/local/gpu_claims.h"
 #include "backends/local/gpu_health.h"
+#include "backends/local/gpu_measurement.h"
 #include "backends/local/gpus.h"
 #include "backends/local/local_backend.h"
 #include "submit/errors.h"
@@ -60,6 +62,35 @@ std::vector<CheckResult> check_gpu_health() {
   }
 }
 
+/// Nothing where there are no GPUs. GPUs that jobs use are left alone.
+std::vector<CheckResult> check_gpu_speed() {
+  constexpr const char* k_what = "GPU speed";
+  try {
+    const auto all = find_gpus();
+    const auto free = unclaimed_gpus(all);
+    if (all.empty()) {
+      return {};
+    }
+    if (free.empty()) {
+      return {{Level::ok, k_what, "not measured: jobs use all GPUs"}};
+    }
+    const MeasuredGpus measured = measure_gpus(free);
+    std::vector<CheckResult> found;
+    for (const auto& [device, fault] : measured.faults) {
+      found.push_back({Level::warning, k_what, fault});
+    }
+    for (const std::string& fault : measured.links) {
+      found.push_back({Level::warning, k_what, fault});
+    }
+    if (!measured.failure.empty()) {
+      found.push_back({Level::ok, k_what, "not measured: " + measured.failure});
+    }
+    return found.empty() ? std::vector<CheckResult>{{Level::ok, k_what, measured.speeds}} : found;
+  } catch (const Error& error) {
+    return {{Level::warning, k_what, error.what()}};
+  }
+}
+
 CheckResult check_shared_memory() {
   struct statvfs memory {};
   if (statvfs("/dev/shm", &memory) != 0) {
@@ -86,8 +117,10 @@ std::vector<CheckResult> LocalBackend::check() {
       check_state(),
       {Level::ok, "CPUs", fmt::format("{}", std::thread::hardware_concurrency())},
       check_gpus()};
-  for (const CheckResult& health : check_gpu_health()) {
-    results.push_back(health);
+  for (const auto& check : {check_gpu_health, check_gpu_speed}) {
+    for (CheckResult& found : check()) {
+      results.push_back(std::move(found));
+    }
   }
   for (const CheckResult& other : {check_trainer(), check_shared_memory(), check_files()}) {
     results.push_back(other);

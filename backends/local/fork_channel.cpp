@@ -1,6 +1,7 @@
 #include "backends/local/fork_channel.h"
 
 #include "backends/local/gpu_health.h"
+#include "backends/local/gpu_measurement.h"
 #include "backends/local/gpus.h"
 #include "backends/local/mounts.h"
 #include "backends/supervised/gang/devices.h"
@@ -226,35 +227,77 @@ void ForkChannel::hold(const GangRank& rank) {
 /// there is no free one.
 void ForkChannel::leave_out_faulty(const std::vector<GangRank>& ranks) {
   const auto has_some = [&](const GangRank& rank) { return claims_.contains(rank.instance); };
-  if (!checks_gpus_ || std::none_of(ranks.begin(), ranks.end(), has_some)) {
+  if (gpu_check_ == GpuCheck::none || std::none_of(ranks.begin(), ranks.end(), has_some)) {
     return;
   }
   const GpuHealth health = ask_gpu_health();
+  const FaultOf fault_of = [&](const std::string& device) { return health.fault_of(device); };
+  replace_faulty(ranks, fault_of);
+  if (gpu_check_ == GpuCheck::measured) {
+    leave_out_measured(ranks, fault_of);
+  }
+}
+
+/// Measures the ranks' devices together, until those that took the place of others are good, too.
+void ForkChannel::leave_out_measured(const std::vector<GangRank>& ranks, const FaultOf& known) {
+  std::map<std::string, std::string> faults; // By device, those that were replaced, too.
+  const FaultOf fault_of = [&](const std::string& device) {
+    const auto found = faults.find(device);
+    return found == faults.end() ? known(device) : found->second;
+  };
+  MeasuredGpus measured;
+  do {
+    std::vector<std::string> devices;
+    for (const GangRank& rank : ranks) {
+      for (const std::string& device : gpus_of(rank).value_or(std::vector<std::string>())) {
+        if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
+          devices.push_back(device);
+        }
+      }
+    }
+    measured = measure_gpus(devices);
+    faults.merge(measured.faults);
+  } while (replace_faulty(ranks, fault_of));
+  for (const std::string& link : measured.links) {
+    tell(link);
+  }
+  if (!measured.failure.empty()) {
+    tell(fmt::format("the GPUs were not measured (--check-gpus=measure): {}", measured.failure));
+  }
+}
+
+void ForkChannel::tell(const std::string& what) {
+  left_out_ += fmt::format("{}{}", left_out_.empty() ? "" : "; ", what);
+}
+
+/// False: none of the ranks' devices is faulty.
+bool ForkChannel::replace_faulty(const std::vector<GangRank>& ranks, const FaultOf& fault_of) {
+  bool has_replaced = false;
   for (const GangRank& rank : ranks) {
     const auto planned = own_gpus(rank).value_or(std::vector<std::string>());
     const auto has = gpus_of(rank).value_or(std::vector<std::string>());
     for (std::size_t i = 0; i < has.size(); ++i) {
-      const std::string fault = health.fault_of(has[i]);
+      const std::string fault = fault_of(has[i]);
       if (fault.empty()) {
         continue;
       }
       const auto others = unclaimed_gpus(find_gpus());
-      const auto other = std::find_if(others.begin(), others.end(), [&](const auto& device) {
-        return health.fault_of(device).empty();
-      });
+      const auto other = std::find_if(others.begin(), others.end(),
+                                      [&](const auto& device) { return fault_of(device).empty(); });
       if (other == others.end()) {
         for (const GangRank& each : ranks) { // Before anybody is told: none of them starts.
           claims_.erase(each.instance);
         }
         throw EngineError(fault + "; no other GPU is free here (--check-gpus=off skips the check)");
       }
-      left_out_ +=
-          fmt::format("{}{}; using GPU {} instead", left_out_.empty() ? "" : "; ", fault, *other);
+      tell(fmt::format("{}; using GPU {} instead", fault, *other));
+      has_replaced = true;
       instead_[planned[i]] = *other;
       claims_.erase(rank.instance);
       hold(rank);
     }
   }
+  return has_replaced;
 }
 
 void ForkChannel::prepare_restart(const GangRank& rank, RankPlace& place) {
@@ -271,7 +314,7 @@ void ForkChannel::free_devices(RankId ended, const std::string& instance) {
 }
 
 GangPlace ForkChannel::place(const GangPlan& plan) {
-  checks_gpus_ = plan.checks_gpus;
+  gpu_check_ = plan.gpu_check;
   hold_devices(plan); // Ranks that ended in an earlier run have released their devices.
   leave_out_faulty(plan.ranks);
   ports_.clear();

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -48,14 +49,18 @@ class ForkChannel : public Channel {
 
   std::optional<std::vector<std::string>> gpus_of(const GangRank& rank) const;
   void hold(const GangRank& rank);
+  using FaultOf = std::function<std::string(const std::string& device)>;
   void leave_out_faulty(const std::vector<GangRank>& ranks);
+  void leave_out_measured(const std::vector<GangRank>& ranks, const FaultOf& known);
+  bool replace_faulty(const std::vector<GangRank>& ranks, const FaultOf& fault_of);
+  void tell(const std::string& what);
 
   rlimit file_limit_;
   GpuUser user_;
   std::string host_;
   std::vector<ReservedPort> ports_;        ///< The master's, then one a rank.
   std::map<std::string, GpuClaim> claims_; ///< By instance, for those with devices.
-  bool checks_gpus_ = false;
+  GpuCheck gpu_check_ = GpuCheck::none;
   std::map<std::string, std::string> instead_; ///< Devices that took the place of faulty ones.
   std::string left_out_;                       ///< Not yet reported.
   std::array<Fd, 2> slots_;                    ///< Where a rank's output is while it is started.

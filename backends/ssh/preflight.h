@@ -4,12 +4,14 @@
 //   1  each host reports its facts, and claims GPUs for its ranks, none that is faulty; its address
 //      must be one at which other hosts reach it, and only it
 //   2  the parts of the payload that a host lacks are sent to it (upload.h)
-//   3  each unpacks the code, and tries to connect to other hosts; a launcher's host, by ssh
+//   3  each unpacks the code, measures its GPUs if asked to, and tries to connect to other hosts; a
+//      launcher's host, by ssh
 //   4  with code and trainer in place, each looks for its programs
 //
 // This starts no rank.
 #pragma once
 
+#include "backends/local/gpu_health.h"
 #include "backends/ssh/connections.h"
 #include "backends/ssh/host_facts.h"
 #include "backends/ssh/payload.h"
@@ -44,6 +46,7 @@ struct HostQuestion {
   int wanted = 0;                    ///< GPUs wanted by the job's ranks there.
   std::vector<std::pair<std::string, int>> gpus; ///< GPUs to claim: instances, and how many each.
   std::vector<std::string> checked; ///< Instances that are to have no GPU that is faulty.
+  bool measures = false;            ///< Their GPUs are measured, too.
 };
 
 /// The GPUs that a host has claimed for an instance.
@@ -81,7 +84,17 @@ class Preflight {
 
  private:
   void ask_health(const HostQuestion& question);
+  /// The faults of a host's GPUs.
+  struct HostFaults {
+    std::function<std::string(const std::string& device)> of; ///< Empty: none.
+    std::string all;     ///< Names of the faulty devices, with a comma behind each.
+    std::string failure; ///< Why nothing is known of a device: then the host is refused for it.
+  };
   void leave_out_faulty(const std::vector<HostQuestion>& questions);
+  void leave_out_measured(const std::vector<HostQuestion>& questions);
+  bool replace_faulty(const std::vector<HostQuestion>& questions,
+                      const std::map<std::string, HostFaults>& faults);
+  void tell(const std::string& what);
   void await(const std::vector<RankId>& keys, std::chrono::seconds timeout);
   void survey(const std::vector<HostQuestion>& questions);
   void compare(const std::vector<HostQuestion>& questions);
@@ -103,6 +116,7 @@ class Preflight {
   std::set<RankId> asked_;                     ///< Requests not answered yet.
   std::map<std::string, std::string> reasons_; ///< Keyed by host.
   std::map<std::string, RankId> health_;       ///< Keyed by host; requested checks.
+  std::map<std::string, GpuHealth> found_;     ///< The answers.
 };
 
 } // namespace dtrain::ssh

@@ -123,8 +123,9 @@ HostQuestion SshChannel::question(const std::string& host,
     if (rank->gpus > 0 && !known_.claims.contains(rank->instance)) {
       question.gpus.emplace_back(rank->instance, rank->gpus);
     }
-    if (rank->gpus > 0 && plan_.checks_gpus) {
+    if (rank->gpus > 0 && plan_.gpu_check != GpuCheck::none) {
       question.checked.push_back(rank->instance);
+      question.measures = plan_.gpu_check == GpuCheck::measured;
     }
   }
   question.programs.assign(programs.begin(), programs.end());

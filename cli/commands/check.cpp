@@ -19,8 +19,10 @@ CommandTable check_table(CheckOptions& options) {
   CommandTable table = {
       .name = "check",
       .summary = "Check that jobs can run",
-      .description = "Checks what jobs need: tools, GPUs, data, writable folders. Exits with 4 if "
-                     "a job could not run. Notes say what the backend does not support.",
+      .description = "Checks what jobs need: tools, GPUs, data, writable folders. On the local "
+                     "backend dtrain-trainer check-gpus measures GPUs that no job uses, for some "
+                     "seconds. Exits with 4 if a job could not run. Notes say what the backend "
+                     "does not support.",
       .examples = {"dtrain check", "dtrain check -o json"},
       .options = {output_option(options.output, {"json", "yaml"})}};
   add_target(table, options.target, true);

@@ -60,11 +60,13 @@ constexpr JobField k_first_fields[] = {
      .flags = "--check-gpus",
      .member = member(&JobSpec::check_gpus),
      .metavar = "WHETHER",
-     .help = "Check GPUs by nvidia-smi, if it is installed, before ranks start: a GPU that is "
+     .help = "Check GPUs before ranks start. on: by nvidia-smi, if it is installed: a GPU that is "
              "lost, or has uncorrectable ECC errors or pending row remaps, is replaced by a free "
-             "one, or the job fails and names it; off: no check (default: on)",
+             "one, or the job fails and names it; measure: also run dtrain-trainer check-gpus on "
+             "the job's GPUs, which takes some seconds, and replace those that compute wrong or "
+             "are slow; off: no check (default: on)",
      .group = "Job",
-     .choices = {"on", "off"}},
+     .choices = {"on", "measure", "off"}},
     {.key = "gpusVisible",
      .flags = "--gpus-visible",
      .member = member(&JobSpec::gpus_visible),

@@ -24,6 +24,9 @@ check_node() {
 {{#checks_gpus}}
   need_good_gpus
 {{/checks_gpus}}
+{{#measures_gpus}}
+  need_measured_gpus {{trainer}}
+{{/measures_gpus}}
 }
 
 # Once it is known where all ranks are.

@@ -97,6 +97,21 @@ need_good_gpus() {
   }
 }
 
+# TRAINER: as above, measured. Other ranks of the node wait with their commands until all are here.
+need_measured_gpus() {
+  [ -n "${CUDA_VISIBLE_DEVICES-}" ] && [ "${LOCAL_RANK:-0}" = 0 ] || return 0
+  found=$(timeout 120 "$1" check-gpus 2>&1)
+  measured=$?
+  faults=$(echo "$found" | sed -n 's/^fault: //p' | paste -sd';' -)
+  [ "$measured" != 124 ] || faults="$1 check-gpus did not end within 120 s, see dmesg"
+  [ -z "$faults" ] || {
+    echo "dtrain: $this_node has a faulty GPU: $faults; exclude the node, or skip the measurement (--check-gpus=on)" >&2
+    leave 1
+  }
+  [ "$measured" = 0 ] ||
+    echo "dtrain: $this_node: the GPUs were not measured (--check-gpus=measure): $(echo "$found" | tail -n 1)" >&2
+}
+
 # The rank's end, for `dtrain get` and for the script on the first node. It is no failure of its own
 # where the queue had asked it to end.
 leave() {

@@ -34,6 +34,17 @@ look() { # look PROGRAM...
   done
 }
 
+# JSON, or in its place why there is none.
+measure() { # measure TRAINER DEVICES
+  found=$(
+    [ -z "$path" ] || PATH=$path
+    exec 2>"$run/measured"
+    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=$2 "$1" check-gpus --json
+  )
+  if [ -n "$found" ]; then say "$found"; else tail -n 1 "$run/measured"; fi
+  rm -f "$run/measured"
+}
+
 # That there is such a program does not say that it starts: another machine's, a folder that is noexec.
 starts() { # starts PROGRAM
   why=$("$1" --version 2>&1) || say "cannot start the trainer, $1: $(last_line "$why")"

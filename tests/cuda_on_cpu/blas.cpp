@@ -13,7 +13,7 @@
 #include <deque>
 #include <vector>
 
-#include "tests/cuda_on_cpu/runtime.h"
+#include "tests/cuda_on_cpu/world.h"
 #include "trainer/device/cuda/matmul.h"
 #include "trainer/device/fp8.h"
 #include "trainer/device/halves.h"
@@ -183,6 +183,8 @@ void compute(const MatmulShape& s, const MatmulMemory& memory, std::size_t numbe
   }
 }
 
+void flip_a_bit(void* memory) { *static_cast<std::uint8_t*>(memory) ^= 1U; }
+
 int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& memory) {
   const auto& [gpu, shape] = *static_cast<Plan*>(plan);
   check_memory(gpu, memory.a, shape.a_alignment);
@@ -197,9 +199,15 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& memory) 
     check_memory(gpu, memory.a_scale, alignof(float));
     check_memory(gpu, memory.b_scale, alignof(float));
   }
-  put(*stream, [shape = shape, memory] {
+  static std::atomic<int> products{0};
+  const bool is_wrong =
+      gpu == number("DTRAIN_FAKE_FLIP", -1) && ++products >= number("DTRAIN_FAKE_FLIP_FROM", 1);
+  put(*stream, [shape = shape, memory, is_wrong] {
     for (std::size_t i = 0; i < shape.batch; ++i) {
       compute(shape, memory, i);
+    }
+    if (is_wrong) {
+      flip_a_bit(memory.c);
     }
   });
   return 0;

@@ -172,6 +172,12 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr /*attribute*/, int /*from*/,
+                                      int /*to*/) {
+  *value = 0;
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned /*flags*/) {
   const std::lock_guard lock(world().mutex);
   gpu_of(peer);

@@ -10,6 +10,8 @@
 // and a half times as many, by DTRAIN_FAKE_SEED. Without it kernels take no time. Streams keep the
 // time: a kernel begins when it was put there, when the one before it ends, or when the event
 // passes that it waits for, whichever comes last, and nobody sees what it did before it has ended.
+// DTRAIN_FAKE_STEADY=1: each takes its GPU's mean. DTRAIN_FAKE_COPY_US=200,2000 says the same of
+// copies, to and from the host and between GPUs: they take as long as the slower of the two has.
 // DTRAIN_FAKE_IDLE=1: they take time and compute nothing, so that no time is the CPU's.
 //
 // DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_PEERS=0 that none reaches another's
@@ -18,7 +20,8 @@
 // DTRAIN_FAKE_DRIVER which driver (13000; 0: none), DTRAIN_FAKE_COMPUTE which compute capability
 // (9), DTRAIN_FAKE_UUID whose GPUs these are, and DTRAIN_FAKE_FAULT=N that the Nth kernel that is
 // carried out reads memory that is not there, or has the error DTRAIN_FAKE_ERROR, after which
-// nothing succeeds any more.
+// nothing succeeds any more. DTRAIN_FAKE_FLIP=1 that one bit of each product of cuBLASLt's on GPU 1
+// is wrong, from product number DTRAIN_FAKE_FLIP_FROM on (1).
 #pragma once
 
 #include <cstddef>

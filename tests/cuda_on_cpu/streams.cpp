@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
@@ -113,20 +114,35 @@ const EventHandle& recorded(cudaEvent_t event) {
   return state;
 }
 
-/// That the next kernel of a GPU takes, or 0: half to one and a half times the GPU's own mean.
-double kernel_seconds(int index) {
-  const char* means = std::getenv("DTRAIN_FAKE_KERNEL_US");
-  for (int before = 0; means != nullptr && before < index; ++before) {
-    means = std::strchr(means, ',');
-    means = means == nullptr ? nullptr : means + 1;
+/// Seconds of GPU number `index` in a list of microseconds, "200,600"; none: nobody says.
+std::optional<double> seconds_of(const char* variable, int index) {
+  const char* list = std::getenv(variable);
+  for (int before = 0; list != nullptr && before < index; ++before) {
+    list = std::strchr(list, ',');
+    list = list == nullptr ? nullptr : list + 1;
   }
-  if (means == nullptr) {
-    return 0;
+  return list == nullptr ? std::nullopt : std::optional(1e-6 * std::atof(list));
+}
+
+/// That the next kernel of a GPU takes, or 0: half to one and a half times the GPU's own mean, or
+/// the mean.
+double kernel_seconds(int index) {
+  const std::optional<double> mean = seconds_of("DTRAIN_FAKE_KERNEL_US", index);
+  if (!mean || number("DTRAIN_FAKE_STEADY", 0) != 0) {
+    return mean.value_or(0);
   }
   std::seed_seq seeds{static_cast<std::uint64_t>(number("DTRAIN_FAKE_SEED", 1)),
                       static_cast<std::uint64_t>(index), gpu_of(index).kernels++};
   std::minstd_rand random(seeds);
-  return 1e-6 * std::atof(means) * std::uniform_real_distribution<>(0.5, 1.5)(random);
+  return *mean * std::uniform_real_distribution<>(0.5, 1.5)(random);
+}
+
+/// That a copy takes on a GPU's stream: within its memory as long as within GPU 0's.
+double copy_seconds(int index, int peer, bool is_within) {
+  constexpr const char* k_times = "DTRAIN_FAKE_COPY_US";
+  return is_within ? seconds_of(k_times, 0).value_or(0)
+                   : std::max(seconds_of(k_times, index).value_or(0),
+                              seconds_of(k_times, peer).value_or(0));
 }
 
 /// A kernel; the one that fails does nothing.
@@ -241,7 +257,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     open(peer);
     std::memcpy(to, from, bytes);
   };
-  queue.work.push_back({once(copy), nullptr, nullptr});
+  const bool is_within = gpu_of(current).holds(from) && gpu_of(current).holds(to);
+  queue.work.push_back({once(copy), nullptr, nullptr, copy_seconds(current, peer, is_within)});
   return world().error;
 }
 

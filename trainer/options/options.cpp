@@ -26,8 +26,9 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
       "--save-on-signal), a run with --checkpoint-dir saves a checkpoint and ends with exit code "
       "75, which asks a scheduler to restart it.\n\ndtrain-trainer inspect DIR shows the "
       "checkpoints that a run has saved, dtrain-trainer tokenize turns text into tokens for a "
-      "language model, dtrain-trainer fill predicts masked words of a text, and dtrain-trainer "
-      "generate continues a text.";
+      "language model, dtrain-trainer fill predicts masked words of a text, dtrain-trainer "
+      "generate "
+      "continues a text, and dtrain-trainer check-gpus measures a machine's GPUs.";
   table.examples = {"# Train alone, on Fashion-MNIST",
                     "dtrain-trainer",
                     "# Three ranks on this machine",

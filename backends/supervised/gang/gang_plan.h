@@ -34,6 +34,13 @@ struct HostSlots {
 /// found.
 inline constexpr const char* k_instance_variable = "DTRAIN_INSTANCE";
 
+/// What is checked of GPUs before ranks start on them.
+enum class GpuCheck : std::uint8_t {
+  none,
+  driver,  ///< Faults that the driver knows.
+  measured ///< Their results and speed, too.
+};
+
 struct GangRank {
   std::string instance;        ///< "worker-0"
   std::string role = "worker"; ///< submit/job_roles.h
@@ -70,11 +77,11 @@ struct GangPlan {
   int max_workers = 0;
   int grace_period_ms = 0;
   GpuView gpu_view = GpuView::automatic;
-  std::size_t gpus_shared = 0; ///< Devices that other jobs had when the plan was made.
-  bool checks_gpus = true;     ///< Ranks are not started on those that are faulty.
-  int running_timeout_ms = 0;  ///< 0: none.
-  std::int64_t log_limit = 0;  ///< Largest log of an instance, in bytes; 0: no limit.
-  int ttl_ms = -1;             ///< How long the record is kept; -1: forever.
+  std::size_t gpus_shared = 0;           ///< Devices that other jobs had when the plan was made.
+  GpuCheck gpu_check = GpuCheck::driver; ///< Ranks are not started on those that fail it.
+  int running_timeout_ms = 0;            ///< 0: none.
+  std::int64_t log_limit = 0;            ///< Largest log of an instance, in bytes; 0: no limit.
+  int ttl_ms = -1;                       ///< How long the record is kept; -1: forever.
   std::vector<std::string> labels;
 
   /// A worker that only holds a host's slots and GPUs: its launcher starts what runs there.

@@ -17,6 +17,8 @@ namespace dtrain {
 
 namespace {
 
+constexpr const char* k_measure = "measure"; ///< Of --check-gpus, and so in plans.
+
 const TemplateRules& template_rules() {
   static const TemplateRules rules = {.is_identity =
                                           [](std::string_view path, std::string_view key) {
@@ -53,6 +55,22 @@ std::string read_string(const YAML::Node& node) {
   }
   const auto bytes = YAML::DecodeBase64(node.as<std::string>());
   return {bytes.begin(), bytes.end()};
+}
+
+/// true, false or "measure".
+nlohmann::json gpu_check_data(const JobSpec& job) {
+  if (job.check_gpus == k_measure) {
+    return k_measure;
+  }
+  return job.check_gpus != "off";
+}
+
+/// Plans of before November 2026 have none.
+GpuCheck read_gpu_check(const YAML::Node& node) {
+  return !node                                 ? GpuCheck::driver
+         : node.as<std::string>() == k_measure ? GpuCheck::measured
+         : node.as<bool>()                     ? GpuCheck::driver
+                                               : GpuCheck::none;
 }
 
 YAML::Node get(const YAML::Node& map, const char* key) {
@@ -177,7 +195,7 @@ Plan render_gang_plan(const JobSpec& job, const GangSite& site, const Templates&
                          {"grace_period_ms", job.grace_period_ms},
                          {"gpus_visible", gpu_view_name(gpu_view(job))},
                          {"gpus_shared", parts.gpus_shared},
-                         {"check_gpus", job.check_gpus != "off"},
+                         {"check_gpus", gpu_check_data(job)},
                          {"running_timeout_ms", job.running_timeout_ms},
                          {"ttl_ms", job.ttl_after_finished_ms},
                          {"log_limit", log_limit_bytes(job)},
@@ -236,7 +254,7 @@ GangPlan read_gang_plan(const std::string& text) {
       plan.gpu_view = parse_gpu_view(read_string(view));
     }
     plan.gpus_shared = get(root, "gpusShared").as<std::size_t>();
-    plan.checks_gpus = !root["checkGpus"] || root["checkGpus"].as<bool>();
+    plan.gpu_check = read_gpu_check(root["checkGpus"]);
     plan.running_timeout_ms = get(root, "runningTimeoutMilliseconds").as<int>();
     plan.ttl_ms = get(root, "keptMilliseconds").as<int>();
     plan.log_limit = get(root, "logLimitBytes").as<std::int64_t>();

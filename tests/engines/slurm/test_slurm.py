@@ -114,6 +114,25 @@ def test_a_node_whose_gpu_is_faulty_is_named_before_the_command_starts(slurm):
     slurm.wait_for_end("none", 0)
 
 
+def test_a_node_whose_gpu_is_measured_slow_is_named_before_the_command_starts(slurm):
+    def measure(script):
+        slurm.stand_in("dtrain-trainer", f"[ $1 = check-gpus ] || exit 3\n{script}")
+    flags = ["--gpus=1", "--check-gpus=measure"]
+    measure("echo 'GPU 0 (H100): 300 TFLOP/s of bf16'; echo 'fault: GPU 0 (H100): it is slow'; exit 1")
+    slurm.submit("slow", "echo", "ran", flags=flags)
+    cause = slurm.wait_for_end("slow", EXIT_JOB_FAILED)["cause"]
+    assert " has a faulty GPU: GPU 0 (H100): it is slow; exclude the node" in cause["lastStderr"][-1]
+    assert "ran" not in slurm.lines("slow")
+    slurm.submit("on", "echo", "ran", flags=["--gpus=1"])
+    slurm.wait_for_end("on", 0)
+    measure("echo 'check-gpus: no CUDA plug-in' >&2; exit 2")
+    slurm.submit("none", "echo", "ran", flags=flags)
+    slurm.wait_for_end("none", 0)
+    told = [line for line in slurm.lines("none") if line.startswith("dtrain: ")]
+    assert len(told) == 1 and told[0].endswith(
+        ": the GPUs were not measured (--check-gpus=measure): check-gpus: no CUDA plug-in")
+
+
 def test_roles_with_and_without_gpus_see_their_own(slurm):
     slurm.submit("mixed", "sh", "-c", "echo ${LOCAL_RANK-none} [$CUDA_VISIBLE_DEVICES]",
                  flags=["tfjob", "--workers=2", "--gpus=1", "--ps=1"])

@@ -116,3 +116,36 @@ def test_a_gpu_that_fails_in_a_run_is_left_out_of_the_next(ssh, ssh_hosts):
                    flags=["--gpus=1", "--max-restarts=1"], env={"DTRAIN_SSH_HOSTS": "host1"})
         ssh.wait("again")
     assert ssh.lines("again")[-1] == "GPU 1" and ssh.lines("again", "--prev") == ["GPU 0"]
+
+
+MEASURED = r"""for gpu in $(echo "$CUDA_VISIBLE_DEVICES" | tr , ' '); do
+  fault=
+  [ "$gpu" != 0 ] || fault='GPU 0 (H100): it is slow'
+  all="$all${all:+, }{\"gpu\": \"$gpu\", \"type\": \"bf16\", \"flops\": 6e14, \"fault\": \"$fault\"}"
+done
+echo "{\"gpus\": [$all], \"link_faults\": []}"
+[ "$1" = check-gpus ] || exit 2
+"""
+
+
+def test_a_slow_gpu_is_left_out_or_its_host_refused(ssh, ssh_hosts):
+    env = {"DTRAIN_SSH_HOSTS": "host1"}
+    flags = ["--check-gpus=measure", "--grace-period=1s"]
+    with ssh_hosts.tool("host1", "nvidia-smi", report()), ssh_hosts.tool("host1", "dtrain-trainer", MEASURED):
+        ssh.submit("slow", *SHOW, flags=["--gpus=2", *flags], env=env)
+        until(lambda: any(line.startswith("GPU") for line in ssh.lines("slow")), "it says its GPUs")
+        told, seen = sorted(ssh.lines("slow"), reverse=True)
+        assert seen == "GPU 1,2"
+        assert told == "dtrain: host1: GPU 0 (H100): it is slow; worker-0 uses GPU 1,2 instead"
+        ssh.dtrain("delete", "slow")
+        refused = ssh.submit("all", "true", flags=["--gpus=4", *flags], env=env, expect=EXIT_ENGINE)
+        assert "host1  lacks 4 free GPUs: 3 of its 4 are free; GPU 0 (H100): it is slow" in refused.err
+        ssh.submit("any", *SHOW, flags=["--gpus=4", "--grace-period=1s"], env=env)
+        assert devices(ssh, "any", 0) == ["0", "1", "2", "3"]
+        ssh.dtrain("delete", "any")
+    with ssh_hosts.tool("host1", "dtrain-trainer", "echo 'check-gpus: no CUDA plug-in' >&2; exit 2"):
+        ssh.submit("none", *SHOW, flags=["--gpus=1", *flags], env=env)
+        until(lambda: any(line.startswith("GPU") for line in ssh.lines("none")), "it says its GPUs")
+        assert ("dtrain: host1: the GPUs were not measured (--check-gpus=measure): check-gpus: no CUDA plug-in"
+                in ssh.lines("none"))
+        ssh.dtrain("delete", "none")

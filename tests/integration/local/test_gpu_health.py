@@ -1,7 +1,8 @@
-"""A job's GPUs are asked for errors before its ranks start, by a fake nvidia-smi."""
+"""A job's GPUs are asked for errors before its ranks start, by a fake nvidia-smi, and measured by a
+fake dtrain-trainer check-gpus."""
 import pytest
 
-from harness import EXIT_JOB_FAILED, until
+from harness import EXIT_JOB_FAILED, PYTHON, until
 
 SHOW = ("sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES")
 WELL = "{}, NVIDIA H100, 580.159.04, 0, No, No, [N/A], GPU-{}"
@@ -107,3 +108,95 @@ def test_a_job_is_deleted_while_its_driver_hangs(home, gpus):
     until((home.folder / "asked").exists, "nvidia-smi is asked")
     home.dtrain("delete", "hangs")
     home.wait_for_no_processes()
+
+
+SLOW = "GPU {} (NVIDIA H100): it is slow: 300 TFLOP/s"
+
+
+@pytest.fixture
+def measure(home, gpus):
+    """Has check-gpus find these GPUs slow from now on; returns what was measured so far."""
+    log = home.folder / "measured"
+
+    def become(*slow, links=()):
+        home.script("trainer", f"""
+import json, os, sys
+assert sys.argv[1:] == ["check-gpus", "--json"]
+devices = os.environ["CUDA_VISIBLE_DEVICES"]
+with open("{log}", "a") as file:
+    print(devices, file=file)
+slow = {[str(gpu) for gpu in slow]}
+print(json.dumps({{"gpus": [
+    {{"gpu": gpu, "type": "bf16", "flops": 3e14 if gpu in slow else 6e14,
+      "fault": "{SLOW}".format(gpu) if gpu in slow else ""}} for gpu in devices.split(",")],
+    "link_faults": {list(links)}}}))
+sys.exit(1 if slow else 0)""", shebang=f"#!{PYTHON}")
+        return log.read_text().split() if log.exists() else []
+    home.env["DTRAIN_TRAINER"] = str(home.folder / "trainer")
+    become()
+    return become
+
+
+def test_only_on_request_are_gpus_measured(home, measure):
+    assert seen(home, "on") == seen(home, "off", "--check-gpus=off") == {"GPU 0,1"}
+    assert measure() == []
+    assert seen(home, "measured", "--check-gpus=measure") == {"GPU 0,1"}
+    assert measure() == ["0,1"]
+
+
+def test_another_takes_the_place_of_a_slow_gpu_and_is_measured_too(home, measure):
+    measure(0)
+    assert seen(home, "slow", "--check-gpus=measure") == {
+        "GPU 2,1", f"dtrain: {SLOW.format(0)}; using GPU 2 instead"}
+    assert measure(0, 1) == ["0,1", "2,1"]
+    assert seen(home, "one", "--check-gpus=measure", workers=1) == {
+        f"dtrain: {SLOW.format(0)}; using GPU 1 instead; {SLOW.format(1)}; using GPU 2 instead", "GPU 2"}
+    home.submit("all", *SHOW, flags=["--workers=2", "--gpus=1", "--check-gpus=measure"])
+    home.dtrain("wait", "all", expect=EXIT_JOB_FAILED)
+    assert home.get("all")["cause"]["message"] == (
+        f"{SLOW.format(1)}; no other GPU is free here (--check-gpus=off skips the check)")
+
+
+def test_a_gpu_that_is_slow_at_a_restart_is_left_out(home, measure):
+    measure(0)
+    (home.folder / "trainer").rename(home.folder / "slow")
+    measure()
+    script = home.script("fail", f"""echo GPU $CUDA_VISIBLE_DEVICES
+        [ $DTRAIN_RESTART_COUNT = 0 ] || exit 0
+        mv {home.folder}/slow {home.folder}/trainer
+        exit 1""")
+    home.submit("again", script, flags=["--gpus=1", "--max-restarts=1", "--check-gpus=measure"])
+    home.dtrain("wait", "again")
+    assert home.lines("again", "-i", "worker-0")[-1] == "GPU 1"
+    assert home.lines("again", "-i", "worker-0", "--prev")[0] == "GPU 0"
+
+
+def test_a_faulty_link_is_named_and_the_job_starts(home, measure):
+    measure(links=["GPU 0 to GPU 1: copies are slow"])
+    assert seen(home, "linked", "--check-gpus=measure") == {"dtrain: GPU 0 to GPU 1: copies are slow", "GPU 0,1"}
+
+
+def test_where_nothing_could_be_measured_that_is_said_and_the_job_starts(home, measure):
+    home.script("trainer", "echo 'dtrain-trainer: check-gpus: no NVIDIA driver on this machine' >&2; exit 2")
+    assert seen(home, "unmeasured", "--check-gpus=measure") == {
+        "dtrain: the GPUs were not measured (--check-gpus=measure): dtrain-trainer: check-gpus: no NVIDIA driver "
+        "on this machine", "GPU 0,1"}
+    home.script("trainer", "echo no JSON")
+    assert "GPU 0,1" in seen(home, "garbled", "--check-gpus=measure")
+
+
+def test_check_measures_the_gpus_that_no_job_uses(home, measure):
+    def speed():
+        found = home.dtrain("check", "-o", "json", expect=None).json()
+        return [(each["level"], each["found"]) for each in found if each["what"] == "GPU speed"]
+    assert speed() == [("ok", "3 GPUs, 600 to 600 TFLOP/s of bf16")]
+    measure(1, links=["GPU 0 to GPU 2: copies are slow"])
+    assert speed() == [("warning", SLOW.format(1)), ("warning", "GPU 0 to GPU 2: copies are slow")]
+    measure()
+    home.submit("busy", "sleep", "1000", flags=["--gpus=2"])
+    until(lambda: home.status("busy") == "RUNNING", "it runs")
+    assert speed() == [("ok", "1 GPU, 600 TFLOP/s of bf16")]
+    assert measure() == ["0,1,2", "0,1,2", "2"]
+    home.dtrain("delete", "busy")
+    home.script("trainer", "echo 'check-gpus: no CUDA plug-in' >&2; exit 2")
+    assert speed() == [("ok", "not measured: check-gpus: no CUDA plug-in")]

@@ -45,7 +45,7 @@ BELOW = {
     "backends/local/": ["submit/", *SEAM, "backends/support/", "backends/supervised/", "backends/local/"],
     # A host that ssh reaches has its GPUs checked as this machine has.
     "backends/ssh/": ["submit/", *SEAM, "backends/support/", "backends/supervised/", "backends/ssh/",
-                      "backends/local/gpu_health.h"],
+                      "backends/local/gpu_health.h", "backends/local/gpu_measurement.h"],
     "backends/slurm/": ["submit/", *SEAM, "backends/support/", "backends/batch/", "backends/slurm/"],
     "backends/kubernetes/": ["submit/", *SEAM, "backends/support/", "backends/kubernetes/"],
 }

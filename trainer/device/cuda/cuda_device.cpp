@@ -514,6 +514,7 @@ class Gpu final : public CudaDevice {
     char text[32] = "";
     return cudaDeviceGetPCIBusId(text, sizeof text, index_) == cudaSuccess ? text : "";
   }
+  std::string model() const override { return about_.name; }
   bool reach(const CudaDevice& other) override {
     int can = 0;
     if (cudaDeviceCanAccessPeer(&can, index_, other.index()) != cudaSuccess || can == 0) {
@@ -528,6 +529,12 @@ class Gpu final : public CudaDevice {
       cudaGetLastError(); // Else the next kernel's launch would have this error.
     }
     return true;
+  }
+  int link_rank(const CudaDevice& other) const override {
+    int rank = 0;
+    check(cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, index_, other.index()),
+          "the rank of the link to another GPU");
+    return rank;
   }
   const DtrainNccl* nccl(std::string& why) const override { return find_nccl(why); }
 

@@ -27,9 +27,12 @@ class CudaDevice : public Device {
   virtual int index() const = 0;              ///< Among the GPUs that CUDA shows this process.
   virtual Uuid uuid() const = 0;              ///< Unique among all GPUs.
   virtual std::string pci_bus_id() const = 0; ///< "0000:1B:00.0"; empty if not known.
+  virtual std::string model() const = 0;      ///< "NVIDIA H100 80GB HBM3"
   /// Lets its streams copy from and to the memory of another GPU of this process. False: the
   /// machine has no way from one to the other.
   virtual bool reach(const CudaDevice& other) = 0;
+  /// The driver's rank of the link to a GPU that it reaches: links of one rank perform alike.
+  virtual int link_rank(const CudaDevice& other) const = 0;
   /// Null if there is none; `why` then says why.
   virtual const DtrainNccl* nccl(std::string& why) const = 0;
 };
@@ -41,7 +44,7 @@ struct CudaHost {
 };
 
 /// Identifies a build. Trainer and plug-in share classes, so both must be of the same build.
-#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 13, C++ " __VERSION__
+#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 14, C++ " __VERSION__
 
 /// The one function that the plug-in exports: opens GPU number `index`. Returns null, before all
 /// else, if `build` differs from the plug-in's. Reports a usage error that begins with `flag` if
