@@ -28,12 +28,13 @@ constexpr const char* k_format = "dtrain-1";
 /// An arena that a checkpoint holds: parameters by name, each moment as "adam.m.NAME".
 struct SavedArena {
   std::string prefix;
-  std::span<float> memory; ///< The device's: whole, or this rank's own chunks.
+  std::span<float> memory; ///< The device's or pinned: whole, or this rank's own chunks.
   bool is_packed;          ///< Of the rank's own chunks alone, one behind the other.
 };
 
 std::vector<SavedArena> arenas_of(const Replica& replica) {
-  std::vector<SavedArena> arenas = {{"", replica.parameters, false}};
+  const OwnChunks own = replica.own_chunks();
+  std::vector<SavedArena> arenas = {{"", own.memory, !own.is_arena}};
   for (const Optimizer::Moment& moment : replica.optimizer.moments()) {
     arenas.push_back({moment.name + ".", moment.values.span(), replica.sharding.stage > 0});
   }
@@ -59,15 +60,14 @@ CheckpointHead head_of(const Progress& progress) {
 }
 
 /// The values of this rank's own ranges of an arena.
-std::vector<std::span<const float>> own_values(const SavedArena& arena,
-                                               const std::vector<ArenaRange>& own) {
-  if (arena.is_packed) {
-    return {arena.memory};
-  }
-  std::vector<std::span<const float>> values;
+std::vector<std::span<float>> own_values(const SavedArena& arena,
+                                         const std::vector<ArenaRange>& own) {
+  std::vector<std::span<float>> values;
   values.reserve(own.size());
+  std::size_t behind = 0;
   for (const ArenaRange& range : own) {
-    values.push_back(arena.memory.subspan(range.first, range.size()));
+    values.push_back(arena.memory.subspan(arena.is_packed ? behind : range.first, range.size()));
+    behind += range.size();
   }
   return values;
 }
@@ -80,7 +80,7 @@ void copy_arenas(Device& device, const std::vector<SavedArena>& arenas, const Sh
       copies.push_back(device.allocate_pinned(shards.own_floats(), DType::f32));
     }
     float* to = copies[i].data();
-    for (const std::span<const float> values : own_values(arenas[i], shards.own())) {
+    for (const std::span<float> values : own_values(arenas[i], shards.own())) {
       device.stream().copy(values.data(), to, values.size_bytes());
       to += values.size();
     }
@@ -246,8 +246,8 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
   } else if (is_in_parts && !makes_copies_) {
     file = begin();
     for (const SavedArena& arena : arenas) {
-      for (const std::span<const float> values : own_values(arena, shards.own())) {
-        file->add(values);
+      for (const std::span<float> values : own_values(arena, shards.own())) {
+        file->add(HostView(replica.device, values).values());
       }
     }
   }

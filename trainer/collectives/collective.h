@@ -13,6 +13,8 @@
 
 namespace trainer {
 
+class Event;
+
 struct Collective {
   /// In the first three, chunk r of the range belongs to rank r: all_reduce is reduce_scatter and
   /// then all_gather, and gives the same bits.
@@ -35,6 +37,8 @@ struct Collective {
   int pieces = 1;                 ///< Number of pieces of each rank's chunk, which others share.
   /// Position that owns each chunk; below 0: none of these. Null: position c owns chunk c.
   const std::vector<int>* owners = nullptr;
+  /// Of a range in a device's memory: it also begins after this event. Read by start() alone.
+  const Event* after = nullptr;
 
   std::string text() const; ///< "all_reduce 'grad1' of 4096 bytes"
   Call call() const;        ///< For logs.

@@ -1,6 +1,7 @@
 #include "trainer/collectives/device_communicator.h"
 
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -87,6 +88,9 @@ Communicator::Ticket DeviceCommunicator::start(Collective collective) {
     call.on_device = on_device.data();
     const Range mine = brought(call.collective);
     copies_->wait(*device_.stream().record());
+    if (call.collective.after != nullptr) {
+      copies_->wait(*std::exchange(call.collective.after, nullptr));
+    }
     if (mine.count() > 0) {
       copies_->copy(mine.data(), host + (mine.data() - on_device.data()), mine.size_bytes());
     }

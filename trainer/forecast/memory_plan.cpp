@@ -102,12 +102,27 @@ ArenaRange place_in(std::span<const float> arena, std::span<const float> part) {
   return {first, first + part.size()};
 }
 
+/// Copies nothing, as nothing is there.
+class IdleStream final : public Stream {
+ public:
+  explicit IdleStream(Stream& stream) : stream_(stream) {}
+  std::unique_ptr<Event> record() override { return stream_.record(); }
+  std::unique_ptr<Event> record_timed() override { return stream_.record_timed(); }
+  void wait(const Event& /*event*/) override {}
+  void copy(const void* /*from*/, void* /*to*/, std::size_t /*bytes*/) override {}
+  void clear(void* /*memory*/, std::size_t /*bytes*/) override {}
+
+ private:
+  Stream& stream_;
+};
+
 /// A device and a communicator for Gathered, which note what it has come and go.
 class NotingDevice final : public CpuDevice {
  public:
   NotingDevice(std::span<const float> arena, Pages& pages) : arena_(arena), pages_(pages) {}
   void discard(std::span<float> part) override { pages_.discard(place_in(arena_, part)); }
   void release(std::span<float> part) override { discard(part); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<IdleStream>(stream()); }
 
  private:
   std::span<const float> arena_;
@@ -145,8 +160,9 @@ class Rehearsal final : private ParameterOwner {
     const auto alone = make_single_rank();
     NotingDevice device(arena.span(), parameters_);
     NotingCommunicator communicator(*alone, arena.span(), parameters_);
+    const bool is_on_host = !is_host_ && options_.offload.parameters_are_on_host;
     Gathered gathered(communicator, device, model_.units(), shards_, {arena.span()},
-                      !options_.offload.parameters.empty());
+                      {arena.span(), !is_on_host}, !options_.offload.parameters.empty());
     parameters_.write(all);
     if (plan_.stage == 3) {
       gathered_ = &gathered;
@@ -360,8 +376,8 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     rehearsal.run();
     at_rest = rehearsal.at_rest();
   }
-  if (on_gpu) { // What it saves is copied to the host.
-    plan.start = whole + rounded + (plan.stage < 2 ? whole : 0) + plan.moments;
+  if (on_gpu) { // What it saves is copied to the host, where ranks that share weights draw them.
+    plan.start = plan.stage < 3 ? whole + rounded + (plan.stage < 2 ? whole : 0) + plan.moments : 0;
     return plan;
   }
   // Moments in files are sent to the other ranks one at a time.

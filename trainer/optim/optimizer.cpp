@@ -196,7 +196,9 @@ void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
   const auto [m, v] = files_ && !is_mapped ? files_->use(moment)
                                            : std::array{moments_.front().values.data() + moment,
                                                         moments_.back().values.data() + moment};
-  const Parameters p(parameters_.data() + at, rounded_ == nullptr ? nullptr : rounded_ + at);
+  const Parameters p(own_parameters_.empty() ? parameters_.data() + at
+                                             : own_parameters_.data() + moment,
+                     rounded_ == nullptr ? nullptr : rounded_ + at);
   if (options_.rule == Rule::sgd) {
     kernels.sgd(stream, count, rule, state(), g, m, p);
   } else if (options_.rule == Rule::lamb) {

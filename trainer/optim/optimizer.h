@@ -97,6 +97,9 @@ class Optimizer {
 
   /// Reads learning rates from there from now on.
   void set_gradients(std::span<const float> gradients) { gradients_ = gradients; }
+  /// Its own parameters are there from now on, without gaps, as its moments are: memory of the
+  /// device, or pinned memory, where a GPU's kernels update them.
+  void set_own_parameters(std::span<float> own) { own_parameters_ = own; }
   /// Where update() also writes parameters in bf16: a whole arena in device memory; null: nowhere.
   void set_rounded(Bf16Value* rounded) { rounded_ = rounded; }
 
@@ -143,6 +146,7 @@ class Optimizer {
   Device* device_;
   std::span<float> parameters_;
   std::span<const float> gradients_;
+  std::span<float> own_parameters_; ///< Empty: they are in parameters_.
   Bf16Value* rounded_ = nullptr;
   const TensorTable* tensors_;
   std::vector<Own> own_;

@@ -50,7 +50,7 @@ Offload offload_of(const TrainerOptions& options) {
     return place == "none" || place == "cpu" ? std::string() : place;
   };
   Offload offload = {folder_of(options.offload_optimizer), folder_of(options.offload_param),
-                     options.offload_optimizer == "cpu"};
+                     options.offload_optimizer == "cpu", options.offload_param == "cpu"};
   if (options.offload_param != "none" && options.zero_stage != 3) {
     throw UsageError(fmt::format(
         "--offload-param={}: needs --zero-stage=3, where ranks have parts of the parameters",
@@ -321,7 +321,6 @@ RunOptions run_options(const TrainerOptions& options) {
   run.accumulation_steps = options.accumulation_steps;
   run.zero_stage = static_cast<int>(options.zero_stage);
   run.offload = offload_of(options);
-  run.offloads_parameters = options.offload_param != "none";
   run.epochs = options.epochs;
   run.steps = options.steps;
   run.drop_remainder = options.drop_remainder;
@@ -393,9 +392,10 @@ ForecastOptions forecast_options(const TrainerOptions& options) {
 
 /// What of a run has no form on a GPU; empty: nothing.
 std::string only_on_cpus(const TrainerOptions& options, const Cluster& cluster) {
-  return is_elastic(options, cluster)      ? "elastic workers run on CPUs only"
-         : options.offload_param != "none" ? "only CPU ranks can offload parameters"
-                                           : "";
+  return is_elastic(options, cluster) ? "elastic workers run on CPUs only"
+         : offload_of(options).parameters.empty()
+             ? ""
+             : "only CPU ranks can offload parameters to files";
 }
 
 RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) {

@@ -87,21 +87,25 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
                  const Offload& offload)
     : device(device_),
       model(make_fitting(model_options, device, copies_of(sharding_, communicator, offload))),
-      sharding(sharding_), is_in_file(sharding.stage == 3 && !offload.parameters.empty()),
+      sharding(sharding_), own(own_ranges(*model, sharding, communicator)),
+      is_in_file(sharding.stage == 3 && !offload.parameters.empty()),
       memory(sharding.stage == 0   ? device.allocate(model->tensors().arena_size(), DType::f32)
              : sharding.stage == 3 ? device.allocate_paged(model->tensors().arena_size())
                                    : Buffer(0)),
       parameters(memory.size() > 0
                      ? memory.span()
                      : communicator->allocate_on_device(model->tensors().arena_size())),
+      own_memory(sharding.stage == 3 && offload.parameters_are_on_host && !device.is_host()
+                     ? device.allocate_pinned(floats_in(own), DType::f32)
+                     : Buffer(0)),
       gradient_memory(sharding.stage >= 2 ? device.allocate_paged(parameters.size()) : Buffer(0)),
       rounded(0), factors(0),
-      optimizer(optimizer_options, parameters, {}, device, &model->tensors(),
-                own_ranges(*model, sharding, communicator), offload.optimizer,
-                offload.optimizer_is_on_host && !device.is_host()) {
+      optimizer(optimizer_options, parameters, {}, device, &model->tensors(), own,
+                offload.optimizer, offload.optimizer_is_on_host && !device.is_host()) {
+  optimizer.set_own_parameters(own_memory.span());
   if (is_in_file) {
-    for (const ArenaRange& own : own_ranges(*model, sharding, communicator)) {
-      device.move_to_file(parameters.subspan(own.first, own.size()), offload.parameters);
+    for (const ArenaRange& range : own) {
+      device.move_to_file(parameters.subspan(range.first, range.size()), offload.parameters);
     }
   }
 }
@@ -124,7 +128,7 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
 
 Replica::Replica(const ModelOptions& model_options, Device& device_)
     : device(device_), model(make_model(model_options, device)), is_in_file(false), memory(0),
-      gradient_memory(0), rounded(0), factors(0),
+      own_memory(0), gradient_memory(0), rounded(0), factors(0),
       optimizer({}, {}, {}, device, nullptr, {ArenaRange{}}) {}
 
 void Replica::place(std::span<float> parameters_, std::span<float> gradients_) {
@@ -153,10 +157,40 @@ void Replica::compute_in(Precision precision_) {
                                 : device.allocate(parameters.size(), DType::f32);
 }
 
+template <typename Body>
+void Replica::for_each_own(const Body& body) const {
+  const OwnChunks chunks = own_chunks();
+  std::size_t behind = 0;
+  for (const ArenaRange& range : own) {
+    body(range, chunks.memory.subspan(chunks.is_arena ? range.first : behind, range.size()));
+    behind += range.size();
+  }
+}
+
 void Replica::initialize(std::uint64_t seed) const {
-  const HostView view(device, parameters);
-  model->initialize(seed, view.values());
-  view.write_back();
+  if (sharding.stage < 3 || device.is_host()) {
+    const HostView view(device, parameters);
+    model->initialize(seed, view.values());
+    view.write_back();
+    return;
+  }
+  const Buffer whole = Buffer::paged(parameters.size(), DType::f32);
+  model->initialize(seed, whole.span());
+  for_each_own([&](const ArenaRange& range, std::span<float> chunk) {
+    device.commit(chunk);
+    device.stream().copy(whole.data() + range.first, chunk.data(), chunk.size_bytes());
+  });
+}
+
+std::string Replica::suspect() const {
+  if (sharding.stage < 3 || device.is_host()) {
+    return model->tensors().suspect(HostView(device, parameters).values());
+  }
+  const Buffer whole = Buffer::paged(parameters.size(), DType::f32);
+  for_each_own([&](const ArenaRange& range, std::span<float> chunk) {
+    device.stream().copy(chunk.data(), whole.data() + range.first, chunk.size_bytes());
+  });
+  return model->tensors().suspect(whole.span());
 }
 
 std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) const {
@@ -167,7 +201,7 @@ std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) cons
     return std::make_unique<Replicated>(model->units(), arenas);
   }
   auto owner = std::make_unique<Gathered>(communicator, device, model->units(),
-                                          shards(communicator), arenas, is_in_file);
+                                          shards(communicator), arenas, own_chunks(), is_in_file);
   owner->change(); // Keeps only the chunks that this rank owns.
   return owner;
 }

@@ -79,12 +79,21 @@ struct Replica {
   /// Whether there is a rounded copy of the parameters, and gradients are rounded before they are
   /// added up: a GPU rounds what it multiplies, as it does.
   bool rounds() const { return precision != Precision::fp32 && device.is_host(); }
-  /// Weights of the seed.
+  /// Weights of the seed; of those that ranks share, a GPU gets its own alone.
   void initialize(std::uint64_t seed) const;
 
   /// Of its parameters as they are, for passes of the model, in which the communicator's ranks take
   /// part where they share them. It and what attach() was given outlive it.
   std::unique_ptr<Replicated> make_owner(Communicator& communicator) const;
+
+  /// Of a replica that ranks share: the parameters that this rank has to stay.
+  OwnChunks own_chunks() const {
+    return own_memory.size() > 0 ? OwnChunks{own_memory.span(), false}
+                                 : OwnChunks{parameters, true};
+  }
+  /// The tensor with the largest parameter that this rank has, TensorTable::suspect(). Waits for
+  /// the device.
+  std::string suspect() const;
 
   /// Of a replica that ranks share: how.
   Shards shards(const Communicator& communicator) const {
@@ -94,10 +103,12 @@ struct Replica {
   Device& device;
   std::unique_ptr<Model> model;
   Sharding sharding;           ///< Its stage is 0 where this rank has all.
+  std::vector<ArenaRange> own; ///< What its optimizer updates; empty: all.
   bool is_in_file;             ///< What this rank has of parameters that are shared.
   Buffer memory;               ///< What parameters lie in that are not in the communicator's.
-  std::span<float> parameters; ///< At stage 3 only its own chunks are there to stay.
-  Buffer gradient_memory;      ///< Likewise.
+  std::span<float> parameters; ///< At stage 3 only what own_chunks() says is there to stay.
+  Buffer own_memory;           ///< Its own chunks in pinned memory; empty: `parameters` has them.
+  Buffer gradient_memory;      ///< What gradients lie in, likewise.
   std::span<float> gradients;
   std::span<float> registered; ///< Those that attach() was asked for besides, of the host's; right
                                ///< behind the gradients where these are registered there too.
@@ -107,6 +118,10 @@ struct Replica {
   Optimizer optimizer;
 
  private:
+  /// Calls `body` with each own range and its parameters.
+  template <typename Body>
+  void for_each_own(const Body& body) const;
+
   Bf16Value* factors_at() const {
     return factors.size() > 0 ? static_cast<Bf16Value*>(factors.memory()) : nullptr;
   }

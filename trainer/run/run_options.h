@@ -24,9 +24,8 @@ struct RunOptions {
   std::int64_t global_batch = 0; ///< That elastic ranks keep, however many they are; 0: none.
   Precision precision = Precision::fp32;
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
-  int zero_stage = 0;               ///< strategy/shards.h
-  Offload offload = {};             ///< Likewise.
-  bool offloads_parameters = false; ///< To the host's memory or files, which no GPU does.
+  int zero_stage = 0;   ///< strategy/shards.h
+  Offload offload = {}; ///< Likewise.
   std::int64_t epochs = 12;
   std::int64_t steps = 0; ///< 0: as many as the epochs take.
   bool drop_remainder = false;

@@ -62,6 +62,12 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
                    const Dataset& data, Outputs& outputs) {
   const auto& [cluster, device, communicator, placement] = rank;
   const std::string steps = with_commas(static_cast<double>(settings.steps));
+  const bool is_host = device.is_host();
+  const auto place_of = [is_host](const char* what, const std::string& folder, bool is_on_host) {
+    return !folder.empty()          ? fmt::format(", {} in {}", what, folder)
+           : is_on_host && !is_host ? fmt::format(", {} in the host's memory", what)
+                                    : "";
+  };
   outputs.choices(
       {{"ranks", fmt::format("{} (from {})", communicator.world_size(),
                              cluster.source == "none" ? "no cluster variables" : cluster.source)},
@@ -85,10 +91,9 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
                     settings.zero_stage == 0 || cluster.world_size == 1
                         ? ""
                         : fmt::format(", ZeRO stage {}{}", settings.zero_stage,
-                                      offload.parameters.empty()
-                                          ? ""
-                                          : ", parameters in " + offload.parameters),
-                    offload.optimizer.empty() ? "" : ", its states in " + offload.optimizer,
+                                      place_of("parameters", offload.parameters,
+                                               offload.parameters_are_on_host)),
+                    place_of("its states", offload.optimizer, offload.optimizer_is_on_host),
                     precision_text(settings, device), settings.seed)}});
 }
 

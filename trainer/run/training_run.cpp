@@ -41,10 +41,6 @@ TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Datase
     : options_(options), device_(device), data_(data),
       settings_(make_run_settings(options, ranks, is_elastic, samples)),
       saver_(options.offload.optimizer.empty() && options.offload.parameters.empty()) {
-  if (options.offloads_parameters && !device.is_host()) {
-    throw UsageError("--offload-param: a GPU keeps all parameters in its own memory; drop the "
-                     "option, or use --device=cpu");
-  }
   set_matmul_precision(device, options.matmul_precision);
   settings_.data = digest(data);
   const CpuKernels* const cpu = device_.cpu_kernels();
@@ -98,16 +94,29 @@ void TrainingRun::start_or_resume(Outputs& outputs, int ranks) {
   if (newest) {
     resume(*newest, outputs, ranks);
   } else {
-    replica_->initialize(settings_.seed);
-    if (!options_.initial_weights.empty()) {
-      const HostView parameters(device_, replica_->parameters);
-      load_weights(find_weights(options_.initial_weights, say), replica_->model->tensors(),
-                   parameters.values());
-      parameters.write_back();
-    }
+    draw(say);
   }
   if (!options_.checkpoint_dir.empty()) {
     describe_model(options_.checkpoint_dir);
+  }
+}
+
+/// Of ranks that share them, a GPU has no room for all weights: they stay on the host until each
+/// rank gets its own.
+void TrainingRun::draw(const std::function<void(const std::string&)>& say) {
+  const bool is_apart = is_shared() && !device_.is_host();
+  drawn_ = Buffer::paged(is_apart ? replica_->parameters.size() : 0, DType::f32);
+  std::optional<HostView> parameters;
+  if (!is_apart) {
+    parameters.emplace(device_, replica_->parameters);
+  }
+  const std::span<float> weights = is_apart ? drawn_.span() : parameters->values();
+  replica_->model->initialize(settings_.seed, weights);
+  if (!options_.initial_weights.empty()) {
+    load_weights(find_weights(options_.initial_weights, say), replica_->model->tensors(), weights);
+  }
+  if (parameters) {
+    parameters->write_back();
   }
 }
 
@@ -213,18 +222,15 @@ void TrainingRun::scatter_arenas(Communicator& communicator, int source) {
   }
   const Shards shards = replica_->shards(communicator);
   const auto scatter = [&](std::size_t arena, const OwnChunks& own) {
-    std::optional<HostView> drawn;
-    if (!is_loaded && communicator.rank() == source) {
-      drawn.emplace(device_, replica_->parameters);
-    }
+    const float* const drawn = (device_.is_host() ? replica_->parameters : drawn_.span()).data();
     const auto fill = [&](const ArenaRange& range, std::span<float> to) {
       loaded_ ? loaded_->read(arena, range, to)
-              : (void)std::copy_n(drawn->values().data() + range.first, to.size(), to.data());
+              : (void)std::copy_n(drawn + range.first, to.size(), to.data());
     };
     read_own ? fill_chunks(device_, shards, fill, own)
              : scatter_buckets(communicator, device_, shards, source, fill, own);
   };
-  scatter(0, {replica_->parameters, true});
+  scatter(0, replica_->own_chunks());
   if (settings_.zero_stage < 3) {
     gather_arena(communicator, device_, shards, replica_->parameters);
   }
@@ -234,6 +240,7 @@ void TrainingRun::scatter_arenas(Communicator& communicator, int source) {
     }
   }
   loaded_.reset();
+  drawn_ = Buffer(0);
   replica_->optimizer.put_away();
 }
 
@@ -384,13 +391,24 @@ void TrainingRun::finish(Communicator& communicator, Outputs& outputs) {
 }
 
 void TrainingRun::export_weights(Communicator& communicator) {
-  if (settings_.zero_stage == 3 && is_shared()) {
-    gather_arena(communicator, device_, replica_->shards(communicator), replica_->parameters);
-  }
-  if (communicator.rank() == 0) {
-    const HostView parameters(device_, replica_->parameters);
-    save_weights(options_.export_folder, replica_->model->tensors(), parameters.values());
+  const bool is_first = communicator.rank() == 0;
+  const auto write = [&](std::span<const float> weights) {
+    save_weights(options_.export_folder, replica_->model->tensors(), weights);
     describe_model(options_.export_folder);
+  };
+  if (replica_->sharding.stage == 3) {
+    const Buffer whole = Buffer::paged(is_first ? replica_->parameters.size() : 0, DType::f32);
+    gather_buckets(communicator, device_, replica_->shards(communicator), replica_->own_chunks(),
+                   [&](const ArenaRange& bucket, std::span<const float> values) {
+                     if (is_first) {
+                       std::copy(values.begin(), values.end(), whole.data() + bucket.first);
+                     }
+                   });
+    if (is_first) {
+      write(whole.span());
+    }
+  } else if (is_first) {
+    write(HostView(device_, replica_->parameters).values());
   }
 }
 

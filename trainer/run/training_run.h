@@ -55,6 +55,7 @@ class TrainingRun {
   void start_or_resume(Outputs& outputs, int ranks);
   std::optional<std::string>
   checkpoint_to_resume(const std::function<void(const std::string&)>& say) const;
+  void draw(const std::function<void(const std::string&)>& say);
   void resume(const std::string& path, Outputs& outputs, int ranks);
   void describe_model(const std::string& folder) const;
   void share_state(Communicator& communicator, int source);
@@ -77,7 +78,8 @@ class TrainingRun {
   RunSettings settings_;
   std::unique_ptr<Replica> replica_;         ///< From the first begin() on.
   CheckpointSaver saver_;                    ///< What it saves is the replica's.
-  std::unique_ptr<CheckpointReader> loaded_; ///< Until ranks that share a replica have its state.
+  std::unique_ptr<CheckpointReader> loaded_; ///< Until ranks that share a replica have its state,
+  Buffer drawn_{0};                          ///< and first weights that GPUs share.
   Progress progress_;
   bool has_state_ = false;
   std::int64_t saved_at_ = -1;

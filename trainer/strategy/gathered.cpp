@@ -5,9 +5,18 @@
 namespace trainer {
 
 Gathered::Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
-                   const Shards& shards, const Arenas& arenas, bool is_in_file)
+                   const Shards& shards, const Arenas& arenas, const OwnChunks& own,
+                   bool is_in_file)
     : Replicated(units, arenas), communicator_(communicator), device_(device), shards_(shards),
-      is_in_file_(is_in_file), buckets_(shards.buckets().size()), fetched_(units_.size()) {}
+      own_(own), is_in_file_(is_in_file), copies_(own.is_arena ? nullptr : device.make_stream()),
+      fetched_(units_.size()) {
+  std::size_t behind = 0;
+  for (std::size_t bucket = 0; bucket < shards_.buckets().size(); ++bucket) {
+    const ArenaRange mine = shards_.own(bucket);
+    buckets_.push_back({.own_at = own_.is_arena ? mine.first : behind});
+    behind += mine.size();
+  }
+}
 
 /// Those that hold some of it, by number.
 ArenaRange Gathered::buckets_of(std::size_t unit) const {
@@ -26,7 +35,18 @@ void Gathered::start(std::size_t number) {
     const ArenaRange& range = shards_.buckets()[number];
     const std::span<float> whole = arenas_.parameters.subspan(range.first, range.size());
     device_.commit(whole);
-    bucket.ticket = communicator_.start(Collective::Kind::all_gather, whole, "parameters");
+    std::unique_ptr<Event> copied;
+    if (copies_) {
+      const ArenaRange mine = shards_.own(number);
+      copies_->wait(*device_.stream().record());
+      copies_->copy(own_.memory.data() + bucket.own_at, arenas_.parameters.data() + mine.first,
+                    mine.size() * sizeof(float));
+      copied = copies_->record();
+    }
+    bucket.ticket = communicator_.start({.kind = Collective::Kind::all_gather,
+                                         .range = whole,
+                                         .name = "parameters",
+                                         .after = copied.get()});
     bucket.is_coming = true;
   }
 }
@@ -42,7 +62,12 @@ void Gathered::wait(Bucket& bucket) {
 void Gathered::give_back(std::size_t number) {
   wait(buckets_[number]);
   buckets_[number].is_here = false;
-  discard_others(device_, shards_, number, arenas_.parameters);
+  if (copies_) {
+    const ArenaRange& range = shards_.buckets()[number];
+    device_.discard(arenas_.parameters.subspan(range.first, range.size()));
+  } else {
+    discard_others(device_, shards_, number, arenas_.parameters);
+  }
   put_away(number);
 }
 

@@ -1,6 +1,7 @@
 // The owner (nn/parameter_owner.h) of parameters at ZeRO's stage 3 (strategy/shards.h): a rank
 // holds its own chunks, gathers each unit before the model uses it, and frees the other ranks'
-// chunks after.
+// chunks after. Own chunks that are in the host's memory are copied to the device before each
+// gather, on a stream of their own, beside what is computed; after it they are freed there, too.
 //
 // The first pass records the order in which the model needs its units; from then on the gather of
 // the next unit starts before the wait for this one, and runs while this one is computed with. So
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -20,10 +22,12 @@ namespace trainer {
 
 class Gathered final : public Replicated {
  public:
-  /// `arenas`: paged memory of the device. `is_in_file`: the own chunks are in a file. All
-  /// arguments but `shards` outlive the owner.
+  /// `arenas`: paged memory of the device. `own`: the own chunks, in the arena of parameters or in
+  /// pinned memory. `is_in_file`: those in the arena are in a file. All arguments but `shards`
+  /// outlive the owner.
   Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
-           const Shards& shards, const Arenas& arenas, bool is_in_file = false);
+           const Shards& shards, const Arenas& arenas, const OwnChunks& own,
+           bool is_in_file = false);
 
   /// Begins a pass; each pass needs the units in the same order.
   void begin_pass() override { at_ = 0; }
@@ -39,6 +43,7 @@ class Gathered final : public Replicated {
 
  private:
   struct Bucket {
+    std::size_t own_at; ///< Its own chunk in own_.memory.
     int users = 0;
     bool is_here = false; ///< In memory, or being gathered:
     Communicator::Ticket ticket = 0;
@@ -53,7 +58,9 @@ class Gathered final : public Replicated {
   Communicator& communicator_;
   Device& device_;
   Shards shards_;
+  OwnChunks own_;
   bool is_in_file_;
+  std::unique_ptr<Stream> copies_; ///< Of own chunks to the device; null: they are there.
   std::vector<Bucket> buckets_;
   std::vector<bool> fetched_; ///< Per unit.
   struct Use {
@@ -70,12 +77,6 @@ void gather_arena(Communicator& communicator, Device& device, const Shards& shar
 /// Frees the chunks of a bucket that are not this rank's own.
 void discard_others(Device& device, const Shards& shards, std::size_t bucket,
                     std::span<float> arena);
-
-/// Where a rank keeps its own chunks in its device's memory.
-struct OwnChunks {
-  std::span<float> memory;
-  bool is_arena; ///< At their places in an arena; else without gaps.
-};
 
 /// Collective. Calls `take` with each whole bucket in turn, in the host's memory.
 void gather_buckets(Communicator& communicator, Device& device, const Shards& shards,

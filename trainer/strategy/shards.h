@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,12 +48,19 @@ struct Sharding {
 /// least 128 KiB, because the latency of a smaller all-reduce costs more than the overlap saves.
 std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients);
 
-/// Folders of the files that hold what a rank owns, so that it takes memory only while it is used;
-/// empty: it stays in memory.
+/// Where what a rank owns is while it is not used: in files in these folders, or, if they are
+/// empty, in its device's memory.
 struct Offload {
   std::string optimizer = {};
-  std::string parameters = {};       ///< At stage 3, which shares them among ranks.
-  bool optimizer_is_on_host = false; ///< The optimizer's states are in the host's memory.
+  std::string parameters = {};         ///< At stage 3, which shares them among ranks.
+  bool optimizer_is_on_host = false;   ///< A GPU's are in the host's memory.
+  bool parameters_are_on_host = false; ///< Likewise, at stage 3.
+};
+
+/// Where a rank keeps its own chunks.
+struct OwnChunks {
+  std::span<float> memory; ///< Its device's, or pinned memory of the host.
+  bool is_arena;           ///< They are at their places in an arena; else without gaps.
 };
 
 class Shards {

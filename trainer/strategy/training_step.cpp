@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "trainer/collectives/records.h"
-#include "trainer/device/host_view.h"
 #include "trainer/errors.h"
 #include "trainer/strategy/reduced.h"
 
@@ -61,11 +60,10 @@ std::vector<std::size_t> TrainingStep::bucket_bytes() const {
 }
 
 void TrainingStep::throw_not_finite(const char* what, std::int64_t step) const {
-  const HostView parameters(replica_.device, replica_.parameters);
   throw Error(fmt::format("{} became NaN or infinite at step {} on {}; look at {}; try a smaller "
                           "--learning-rate",
                           what, step, communicator_.name(communicator_.rank()),
-                          replica_.model->tensors().suspect(parameters.values())));
+                          replica_.suspect()));
 }
 
 void TrainingStep::send_outcome(std::int64_t step, std::shared_ptr<const Event> came,

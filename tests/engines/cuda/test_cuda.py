@@ -204,16 +204,20 @@ def test_a_timeline_of_a_gpu_shows_when_it_computes_and_waits(on_cpu, data, tmp_
 
 @pytest.mark.parametrize("how", ["auto", "ring"])
 def test_every_zero_stage_learns_on_gpus_what_stage_0_learns(on_cpu, data, tmp_path, how):
-    def run(stage, steps, **variables):
+    def run(steps, stage, *flags):
+        name = "".join([str(stage), *flags]).replace("/", "_")
         ranks = start_ranks(on_cpu, data, "--device=cuda", f"--steps={steps}", "--batch-size=16",
-                            f"--communication={how}", f"--zero-stage={stage}",
-                            f"--checkpoint-dir={tmp_path / str(stage)}", "--resume",
-                            "--lr-schedule=constant", DTRAIN_FAKE_PAGE="4096", **variables)
+                            f"--communication={how}", f"--zero-stage={stage}", *flags,
+                            f"--checkpoint-dir={tmp_path / name}", "--resume",
+                            "--lr-schedule=constant", DTRAIN_FAKE_PAGE="4096")
         return held_out([end(rank)[0] for rank in ranks][0])
-    expected = run(0, 6)
-    for stage in (1, 2, 3):
-        run(stage, 3)
-        assert run(stage, 6) == expected
+    expected = run(6, 0)
+    on_host = ["--offload-param=cpu"]
+    for which in ([1], [2], [3], [3, *on_host], [3, *on_host, "--offload-optimizer=cpu"],
+                  [2, f"--offload-optimizer={tmp_path}"],
+                  [3, *on_host, f"--offload-optimizer={tmp_path}"]):
+        run(3, *which)
+        assert run(6, *which) == expected
 
 
 def test_the_memory_of_a_gpu_is_planned_by_stage(on_cpu, home):

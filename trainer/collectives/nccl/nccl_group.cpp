@@ -261,6 +261,9 @@ void NcclGroup::use(std::size_t replica, std::span<float> memory) {
 std::uint64_t NcclGroup::start(std::size_t replica, const Collective& collective) {
   Member& member = *members_[replica];
   member.stream->wait(*member.gpu.stream().record());
+  if (collective.after != nullptr) {
+    member.stream->wait(*collective.after);
+  }
   Lock lock(mutex_);
   check_failure();
   const std::uint64_t number = member.started++;

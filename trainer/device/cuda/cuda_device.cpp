@@ -477,8 +477,8 @@ class Gpu final : public CudaDevice {
             }};
   }
   void move_to_file(std::span<float> /*part*/, const std::string& folder) override {
-    refuse(fmt::format("{}: a GPU cannot keep parameters in files; drop --offload-param, or use "
-                       "--device=cpu",
+    refuse(fmt::format("--offload-param={}: a GPU cannot keep parameters in files; use "
+                       "--offload-param=cpu, the host's memory",
                        folder));
   }
 
