@@ -38,8 +38,8 @@ std::size_t factor_at(std::size_t at, std::size_t shift) { return (at + shift) %
 
 /// Tensor cores are used through cuBLASLt alone, which is also what TF32 needs.
 DType best_type(CudaDevice& gpu) {
-  const bool has_tensor_cores = gpu.allow_tf32(true);
-  gpu.allow_tf32(false);
+  const bool has_tensor_cores = gpu.set_matmul_precision(MatmulPrecision::high);
+  gpu.set_matmul_precision(MatmulPrecision::highest);
   return has_tensor_cores ? DType::bf16 : DType::f32;
 }
 
