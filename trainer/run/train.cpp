@@ -68,6 +68,14 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
            : is_on_host && !is_host ? fmt::format(", {} in the host's memory", what)
                                     : "";
   };
+  const bool offloads_parameters = !offload.parameters.empty() || offload.parameters_are_on_host;
+  const std::string zero_text =
+      settings.zero_stage == 0 ? ""
+      : cluster.world_size > 1
+          ? fmt::format(", ZeRO stage {}{}", settings.zero_stage,
+                        place_of("parameters", offload.parameters, offload.parameters_are_on_host))
+      : offloads_parameters ? ", parameters in memory (--offload-param needs ranks that share them)"
+                            : "";
   outputs.choices(
       {{"ranks", fmt::format("{} (from {})", communicator.world_size(),
                              cluster.source == "none" ? "no cluster variables" : cluster.source)},
@@ -87,12 +95,7 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
                         ? with_commas(static_cast<double>(settings.global_batch))
                         : fmt::format("{} × {}", cluster.world_size, settings.batch_size),
                     rule_title(static_cast<OptimizerOptions::Rule>(settings.rule)),
-                    settings.learning_rate.text(),
-                    settings.zero_stage == 0 || cluster.world_size == 1
-                        ? ""
-                        : fmt::format(", ZeRO stage {}{}", settings.zero_stage,
-                                      place_of("parameters", offload.parameters,
-                                               offload.parameters_are_on_host)),
+                    settings.learning_rate.text(), zero_text,
                     place_of("its states", offload.optimizer, offload.optimizer_is_on_host),
                     precision_text(settings, device), settings.seed)}});
 }

@@ -155,6 +155,11 @@ def test_what_lies_in_files_changes_no_bit_and_leaves_nothing(home, workers):
     assert workers("host", 3, "--offload-optimizer=cpu", "--offload-param=cpu") == whole
 
 
+def test_one_rank_says_that_its_parameters_stay_in_memory(home, data):
+    out = home.trainer(f"--data={data}", "--zero-stage=3", f"--offload-param={home.folder}", "--steps=1").out
+    assert ", parameters in memory (--offload-param needs ranks that share them)" in out
+
+
 @pytest.mark.parametrize("flags, named", [
     (["--offload-optimizer=/nowhere"], "/nowhere: no file of"),
     (["--offload-param=/tmp", "--zero-stage=2"], "--zero-stage=3"),
