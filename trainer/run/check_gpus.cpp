@@ -144,7 +144,7 @@ std::string speed_text(const GpuMeasurement& gpu) {
   return fmt::format("{:.4g} TFLOP/s of {}{}; memory {:.4g} GB/s; {} products compared",
                      gpu.flops / k_teraflop, gpu.peak.type,
                      gpu.peak.a_second == 0 ? ""
-                                            : fmt::format(", {:.2g} % of its peak of {:.4g}",
+                                            : fmt::format(", {:.0f} % of its peak of {:.4g}",
                                                           100 * gpu.flops / gpu.peak.a_second,
                                                           gpu.peak.a_second / k_teraflop),
                      gpu.memory_bytes / k_gigabyte, gpu.products);
