@@ -170,9 +170,9 @@ def test_gpus_of_unlike_speeds_sum_the_same_buckets(on_cpu, data, seed):
 def test_a_slow_gpu_is_named_and_gets_a_smaller_share_on_request(on_cpu, data, how):
     flags = ["--devices=gpu:0,gpu:1", "--steps=12", "--batch-size=16", "--log-every=3",
              f"--communication={how}"]
-    out, _ = end(start(on_cpu, data, *flags, DTRAIN_FAKE_KERNEL_US="20,4000"))
+    out, _ = end(start(on_cpu, data, *flags, DTRAIN_FAKE_KERNEL_US="20,20000"))
     assert re.search(r"replica 1 is slow: .*; --batch-split=speed", out)
-    out, _ = end(start(on_cpu, data, *flags, "--batch-split=speed", DTRAIN_FAKE_KERNEL_US="20,4000"))
+    out, _ = end(start(on_cpu, data, *flags, "--batch-split=speed", DTRAIN_FAKE_KERNEL_US="20,20000"))
     [(fast, slow)] = re.findall(r"shares of the 32 samples .*: (\d+), (\d+)", out)
     assert int(fast) + int(slow) == 32 and int(slow) < 13
 
