@@ -278,8 +278,8 @@ claim() { # claim KEY COUNT [BUT,...]
   if [ "$all" -lt "$2" ]; then
     frame lacks "$1" "lacks $2 free GPUs: $((all)) of its $(($(chosen_devices | wc -l))) are free"
   else
-    chosen=$(free_devices "${3-}" | head -n "$2")
-    for device in $chosen; do
+    picked=$(free_devices "${3-}" | head -n "$2")
+    for device in $picked; do
       if ! end_last_user "$device"; then
         # shellcheck disable=SC2086,SC2116 # numbers, on lines of their own
         frame lacks "$1" "processes of the job that had GPU $device last survived SIGKILL: $(echo $left) (see ps -o pid,stat,wchan)"
@@ -288,7 +288,7 @@ claim() { # claim KEY COUNT [BUT,...]
       fi
     done
     own=
-    for device in $chosen; do
+    for device in $picked; do
       echo "$agent" >"$(claim_file "$device")"
       own=$own${own:+,}$device
     done
