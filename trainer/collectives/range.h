@@ -44,7 +44,8 @@ class Range {
     return {memory_ + first * size_of(dtype_), count, dtype_};
   }
   /// Whether its first value is in that memory.
-  template <typename Value> bool begins_in(std::span<Value> memory) const {
+  template <typename Value>
+  bool begins_in(std::span<Value> memory) const {
     const auto bytes = std::as_bytes(memory);
     return memory_ >= bytes.data() && memory_ < bytes.data() + bytes.size();
   }

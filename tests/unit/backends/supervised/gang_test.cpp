@@ -175,7 +175,7 @@ struct Fixture {
     sigprocmask(SIG_BLOCK, &set, &before);
     plan.job = {"default", "train"};
     plan.command = {"train"};
-    plan.grace_period_ms = 1;
+    plan.grace_period_ms = 60'000; // No pause of this machine ends ranks by KILL.
     for (int i = 0; i < 3; ++i) {
       GangRank rank;
       rank.instance = fmt::format("worker-{}", i);
@@ -320,6 +320,7 @@ TEST_CASE_FIXTURE(Fixture, "a lost host costs a restart as a failure does") {
 
 TEST_CASE_FIXTURE(Fixture, "ranks that do not heed TERM get KILL after the grace period") {
   channel.heeds_term = false;
+  plan.grace_period_ms = 1;
   channel.script = [](FakeChannel& all, int rank, int) {
     if (rank == 2) {
       all.end(2, {}, SIGSEGV);
@@ -332,6 +333,7 @@ TEST_CASE_FIXTURE(Fixture, "ranks that do not heed TERM get KILL after the grace
 
 TEST_CASE_FIXTURE(Fixture, "a job is not over before what its ranks left behind is") {
   channel.leaves_daemon = true;
+  plan.grace_period_ms = 1;
   channel.script = [](FakeChannel& all, int rank, int) { all.end(rank, 0); };
   const auto status = run();
   CHECK(status.phase == Phase::succeeded);
