@@ -38,45 +38,53 @@ struct Tile {
   std::size_t c_vector; ///< and of C.
 };
 
+template <std::size_t I>
+struct Index {
+  static constexpr std::size_t value = I;
+};
+
+/// Calls `act` with Index<0> to Index<N - 1>: an array that is indexed with these alone lies in
+/// registers, where one that a loop indexes lies on the stack until the loop is unrolled.
+template <std::size_t N, std::size_t I = 0, typename Act>
+[[gnu::always_inline]] inline void each_index(const Act& act) {
+  if constexpr (I < N) {
+    act(Index<I>{});
+    each_index<N, I + 1>(act);
+  }
+}
+
 template <typename V, std::size_t Rows, std::size_t Vectors>
 inline void multiply_tile(const Tile& t, bool accumulate) {
-  typename V::Floats sum[Rows][Vectors];
-  for (std::size_t i = 0; i < Rows; ++i) {
-    for (std::size_t j = 0; j < Vectors; ++j) {
-      sum[i][j] = accumulate ? V::load(t.c + i * t.c_row + j * t.c_vector) : V::all(0);
-    }
+  typename V::Floats sum[Rows * Vectors];
+  const auto at = [&](std::size_t i, std::size_t j) { return t.c + i * t.c_row + j * t.c_vector; };
+  if (accumulate) {
+    each_index<Rows * Vectors>(
+        [&]<std::size_t I>(Index<I>) { sum[I] = V::load(at(I / Vectors, I % Vectors)); });
+  } else {
+    each_index<Rows * Vectors>([&]<std::size_t I>(Index<I>) { sum[I] = V::all(0); });
   }
   for (std::size_t i = 0; i < Rows; ++i) { // The next tile's part of C arrives meanwhile.
     for (std::size_t j = 0; j < Vectors; ++j) {
-      __builtin_prefetch(t.c + (Rows + i) * t.c_row + j * t.c_vector, 1);
+      __builtin_prefetch(at(Rows + i, j), 1);
     }
   }
   const float* a[(Rows + 3) / 4]; // Every fourth row: the others are within an address's reach.
-  for (std::size_t i = 0; i < Rows; i += 4) {
-    a[i / 4] = t.a + i * t.a_row;
-  }
+  each_index<(Rows + 3) / 4>([&]<std::size_t I>(Index<I>) { a[I] = t.a + 4 * I * t.a_row; });
   const float* b = t.b;
   for (std::size_t k = 0; k < t.k; ++k) {
     typename V::Floats right[Vectors];
-    for (std::size_t j = 0; j < Vectors; ++j) {
-      right[j] = V::load(b + j * t.b_vector);
-    }
-    for (std::size_t i = 0; i < Rows; ++i) {
-      const auto left = V::all(a[i / 4][i % 4 * t.a_row]);
-      for (std::size_t j = 0; j < Vectors; ++j) {
-        sum[i][j] = left * right[j] + sum[i][j];
-      }
-    }
-    for (std::size_t i = 0; i < Rows; i += 4) {
-      a[i / 4] += t.a_column;
-    }
+    each_index<Vectors>([&]<std::size_t J>(Index<J>) { right[J] = V::load(b + J * t.b_vector); });
+    each_index<Rows>([&]<std::size_t I>(Index<I>) {
+      const auto left = V::all(a[I / 4][I % 4 * t.a_row]);
+      each_index<Vectors>([&]<std::size_t J>(Index<J>) {
+        sum[I * Vectors + J] = left * right[J] + sum[I * Vectors + J];
+      });
+    });
+    each_index<(Rows + 3) / 4>([&]<std::size_t I>(Index<I>) { a[I] += t.a_column; });
     b += t.b_row;
   }
-  for (std::size_t i = 0; i < Rows; ++i) {
-    for (std::size_t j = 0; j < Vectors; ++j) {
-      V::store(t.c + i * t.c_row + j * t.c_vector, sum[i][j]);
-    }
-  }
+  each_index<Rows * Vectors>(
+      [&]<std::size_t I>(Index<I>) { V::store(at(I / Vectors, I % Vectors), sum[I]); });
 }
 
 /// Of at most so many rows.
