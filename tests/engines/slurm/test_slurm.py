@@ -463,7 +463,8 @@ def test_exec_runs_on_the_ranks_node_with_its_variables_and_folder(slurm):
     slurm.dtrain("delete", "beside")
     slurm.submit("over", "true")
     slurm.wait_for_end("over", 0)
-    assert "worker-0" in slurm.dtrain("exec", "over", "--", "true", expect=EXIT_ENGINE).err
+    result = slurm.dtrain("exec", "over", "--", "true", expect=EXIT_ENGINE)
+    assert result.err == "dtrain exec: job over has ended (SUCCEEDED); nothing to exec into\n"
 
 
 def test_attach_is_a_shell_on_this_terminal(slurm):

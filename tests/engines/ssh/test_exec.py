@@ -20,7 +20,8 @@ def test_a_command_runs_beside_a_rank_on_its_host(ssh, ssh_home, ssh_hosts):
     ssh.dtrain("delete", "beside")
     ssh.submit("over", "true")
     ssh.wait("over")
-    assert "not running" in ssh.dtrain("exec", "over", "--", "true", expect=EXIT_ENGINE).err
+    result = ssh.dtrain("exec", "over", "--", "true", expect=EXIT_ENGINE)
+    assert result.err == "dtrain exec: job over has ended (SUCCEEDED); nothing to exec into\n"
 
 
 @pytest.mark.usefixtures("apart")
