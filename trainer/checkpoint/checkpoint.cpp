@@ -214,11 +214,11 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
   finish(communicator);
   const std::vector<SavedArena> arenas = arenas_of(replica);
   const bool is_shared = replica.sharding.stage > 0;
-  const bool is_in_parts = is_shared && has_met();
+  const bool is_in_parts = is_shared && has_met() && communicator.world_size() > 1;
   const int rank = communicator.rank();
   // A whole checkpoint in one file is written like the part of a rank that owns everything.
-  const Shards shards =
-      is_in_parts ? replica.shards(communicator) : Shards(replica.parameters.size(), 0, 0, 1);
+  const Shards shards = is_in_parts ? replica.shards(communicator)
+                                    : Shards(replica.parameters.size(), k_one_bucket, 0, 1);
   const std::optional<RankPart> part =
       is_in_parts ? std::optional(RankPart{rank, communicator.world_size(), writers_})
                   : std::nullopt;
@@ -237,17 +237,21 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
     for (const SavedArena& arena : arenas) {
       gather_buckets(communicator, replica.device, replica.shards(communicator),
                      {arena.memory, !arena.is_packed},
-                     [&](const ArenaRange& /*bucket*/, std::span<const float> values) {
+                     [&](const ArenaRange& bucket, std::span<const float> values) {
                        if (file) {
                          file->add(values);
                        }
+                       replica.put_away(bucket);
                      });
     }
   } else if (is_in_parts && !makes_copies_) {
     file = begin();
+    const std::vector<ArenaRange> own = shards.own();
     for (const SavedArena& arena : arenas) {
-      for (const std::span<float> values : own_values(arena, shards.own())) {
-        file->add(HostView(replica.device, values).values());
+      const std::vector<std::span<float>> values = own_values(arena, own);
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        file->add(HostView(replica.device, values[i]).values());
+        replica.put_away(own[i]);
       }
     }
   }

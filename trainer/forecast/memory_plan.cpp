@@ -131,18 +131,22 @@ class NotingDevice final : public CpuDevice {
 
 class NotingCommunicator final : public ForwardingCommunicator {
  public:
-  NotingCommunicator(Communicator& alone, std::span<const float> arena, Pages& pages)
-      : ForwardingCommunicator(alone), arena_(arena), pages_(pages) {}
+  /// `gathers`: of several ranks, or to a GPU; else parameters come as they are read.
+  NotingCommunicator(Communicator& alone, std::span<const float> arena, Pages& pages, bool gathers)
+      : ForwardingCommunicator(alone), arena_(arena), pages_(pages), gathers_(gathers) {}
   using Communicator::start;
   Ticket start(Collective collective) override {
-    const auto* first = reinterpret_cast<const float*>(collective.range.data());
-    pages_.write(place_in(arena_, {first, collective.range.count()}));
+    if (gathers_) {
+      const auto* first = reinterpret_cast<const float*>(collective.range.data());
+      pages_.write(place_in(arena_, {first, collective.range.count()}));
+    }
     return 0;
   }
 
  private:
   std::span<const float> arena_;
   Pages& pages_;
+  bool gathers_;
 };
 
 /// A step of training at a stage at which ranks share gradients, and perhaps parameters.
@@ -159,7 +163,7 @@ class Rehearsal final : private ParameterOwner {
     const Buffer arena = Buffer::paged(floats_, DType::f32);
     const auto alone = make_single_rank();
     NotingDevice device(arena.span(), parameters_);
-    NotingCommunicator communicator(*alone, arena.span(), parameters_);
+    NotingCommunicator communicator(*alone, arena.span(), parameters_, !reads_file());
     const bool is_on_host = !is_host_ && options_.offload.parameters_are_on_host;
     Gathered gathered(communicator, device, model_.units(), shards_, {arena.span()},
                       {arena.span(), !is_on_host}, !options_.offload.parameters.empty());
@@ -199,10 +203,15 @@ class Rehearsal final : private ParameterOwner {
 
  private:
   bool is_mixed() const { return is_host_ && options_.precision != Precision::fp32; }
+  /// One rank on a CPU reads its parameters where its file is mapped.
+  bool reads_file() const { return is_host_ && options_.ranks == 1; }
 
   UnitMemory need(std::size_t unit) override {
     if (gathered_ != nullptr) {
       gathered_->need(unit);
+      if (reads_file()) {
+        parameters_.write(model_.units()[unit]);
+      }
       if (is_mixed()) {
         rounded_.write(model_.units()[unit]);
       }
@@ -329,7 +338,7 @@ std::size_t turning_bytes(const TensorTable& tensors) {
 std::size_t MemoryPlan::most() const { return std::max({step(), start, save}); }
 
 MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& device) {
-  MemoryPlan plan{.stage = options.ranks > 1 ? stage : 0};
+  MemoryPlan plan{.stage = stage_taken(stage, options.ranks, options.offload, device.is_host())};
   std::optional<CountingGpu> on_gpu;
   if (!device.is_host()) {
     on_gpu.emplace(device);
@@ -391,7 +400,7 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     const std::size_t copied = plan.stage == 0 ? whole + moments : is_in_files ? 0 : own + moments;
     const std::size_t saving = at_rest + plan.moments + plan.activations;
     plan.save = copied + (options.goes_on ? std::max(saving, plan.step()) : saving) +
-                (plan.stage == 0 ? turning_bytes(tensors) : 0);
+                (plan.stage == 0 || options.ranks == 1 ? turning_bytes(tensors) : 0);
   }
   return plan;
 }
@@ -466,10 +475,11 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
   const std::size_t program = is_host ? resident_bytes() + (ranks > 1 ? k_connected : 0)
                               : is_kept(source, *device) ? source.stored_bytes()
                                                          : 0;
-  const bool is_whole = ranks == 1 || needs_whole_tensors(run.optimizer.rule);
   std::vector<MemoryPlan> plans;
-  for (int stage = 0; stage <= (is_whole ? 0 : 3); ++stage) {
-    plans.push_back(plan_memory(options, stage, *device));
+  for (int stage = 0; stage <= (needs_whole_tensors(run.optimizer.rule) ? 0 : 3); ++stage) {
+    if (stage_taken(stage, ranks, run.offload, is_host) == stage) {
+      plans.push_back(plan_memory(options, stage, *device));
+    }
   }
   const auto model = make_model(options.model, *device);
   fmt::print("MB that {} takes{}, with batches of {}, by ZeRO's stage: {}, {} parameters, "

@@ -124,7 +124,9 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
                  Device& device_, Communicator& communicator, const Sharding& sharding_,
                  const Offload& offload)
     : Replica(model_options, optimizer_options, device_, &communicator,
-              communicator.world_size() > 1 ? sharding_ : Sharding{}, offload) {}
+              {stage_taken(sharding_.stage, communicator.world_size(), offload, device_.is_host()),
+               sharding_.buckets},
+              offload) {}
 
 Replica::Replica(const ModelOptions& model_options, Device& device_)
     : device(device_), model(make_model(model_options, device)), is_in_file(false), memory(0),
@@ -164,6 +166,16 @@ void Replica::for_each_own(const Body& body) const {
   for (const ArenaRange& range : own) {
     body(range, chunks.memory.subspan(chunks.is_arena ? range.first : behind, range.size()));
     behind += range.size();
+  }
+}
+
+void Replica::put_away(const ArenaRange& bucket) const {
+  if (is_in_file) {
+    for (const ArenaRange& range : own) {
+      if (range.first >= bucket.first && range.last <= bucket.last) {
+        device.release(parameters.subspan(range.first, range.size()));
+      }
+    }
   }
 }
 

@@ -57,8 +57,9 @@ struct Replica {
   Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
           Device& device_);
 
-  /// Of which the communicator's ranks share what ZeRO's stage says; with one rank, or stage 0,
-  /// each has all. A collective; attach() has to follow, with the same communicator.
+  /// Of which the communicator's ranks share what ZeRO's stage says; at stage 0, and with one rank
+  /// whose parameters are not offloaded, each has all. A collective; attach() has to follow, with
+  /// the same communicator.
   Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
           Device& device_, Communicator& communicator, const Sharding& sharding,
           const Offload& offload = {});
@@ -91,6 +92,8 @@ struct Replica {
     return own_memory.size() > 0 ? OwnChunks{own_memory.span(), false}
                                  : OwnChunks{parameters, true};
   }
+  /// Call after own parameters of a bucket have been used: those in a file are evicted from memory.
+  void put_away(const ArenaRange& bucket) const;
   /// The tensor with the largest parameter that this rank has, TensorTable::suspect(). Waits for
   /// the device.
   std::string suspect() const;

@@ -68,14 +68,13 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
            : is_on_host && !is_host ? fmt::format(", {} in the host's memory", what)
                                     : "";
   };
-  const bool offloads_parameters = !offload.parameters.empty() || offload.parameters_are_on_host;
+  const int stage = stage_taken(static_cast<int>(settings.zero_stage), communicator.world_size(),
+                                offload, is_host);
   const std::string zero_text =
-      settings.zero_stage == 0 ? ""
-      : cluster.world_size > 1
-          ? fmt::format(", ZeRO stage {}{}", settings.zero_stage,
-                        place_of("parameters", offload.parameters, offload.parameters_are_on_host))
-      : offloads_parameters ? ", parameters in memory (--offload-param needs ranks that share them)"
-                            : "";
+      stage == 0
+          ? ""
+          : fmt::format(", ZeRO stage {}{}", stage,
+                        place_of("parameters", offload.parameters, offload.parameters_are_on_host));
   outputs.choices(
       {{"ranks", fmt::format("{} (from {})", communicator.world_size(),
                              cluster.source == "none" ? "no cluster variables" : cluster.source)},

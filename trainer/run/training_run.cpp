@@ -403,6 +403,7 @@ void TrainingRun::export_weights(Communicator& communicator) {
                      if (is_first) {
                        std::copy(values.begin(), values.end(), whole.data() + bucket.first);
                      }
+                     replica_->put_away(bucket);
                    });
     if (is_first) {
       write(whole.span());

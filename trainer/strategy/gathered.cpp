@@ -35,18 +35,17 @@ void Gathered::start(std::size_t number) {
     const ArenaRange& range = shards_.buckets()[number];
     const std::span<float> whole = arenas_.parameters.subspan(range.first, range.size());
     device_.commit(whole);
-    std::unique_ptr<Event> copied;
     if (copies_) {
       const ArenaRange mine = shards_.own(number);
       copies_->wait(*device_.stream().record());
       copies_->copy(own_.memory.data() + bucket.own_at, arenas_.parameters.data() + mine.first,
                     mine.size() * sizeof(float));
-      copied = copies_->record();
+      bucket.copied = copies_->record();
     }
     bucket.ticket = communicator_.start({.kind = Collective::Kind::all_gather,
                                          .range = whole,
                                          .name = "parameters",
-                                         .after = copied.get()});
+                                         .after = bucket.copied.get()});
     bucket.is_coming = true;
   }
 }
@@ -54,6 +53,9 @@ void Gathered::start(std::size_t number) {
 void Gathered::wait(Bucket& bucket) {
   if (bucket.is_coming) {
     communicator_.wait_in(device_.stream(), bucket.ticket);
+    if (bucket.copied) { // One rank's gather has not waited for it.
+      device_.stream().wait(*bucket.copied);
+    }
     bucket.is_coming = false;
     bucket.is_here = true;
   }

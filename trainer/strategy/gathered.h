@@ -47,6 +47,7 @@ class Gathered final : public Replicated {
     int users = 0;
     bool is_here = false; ///< In memory, or being gathered:
     Communicator::Ticket ticket = 0;
+    std::unique_ptr<Event> copied = nullptr; ///< Its own chunk, to the device.
     bool is_coming = false;
   };
   void fetch(std::size_t unit);

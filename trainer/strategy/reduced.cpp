@@ -12,11 +12,11 @@ Reduced::Reduced(Communicator& communicator, Replica& replica, const Buckets& bu
                  bool needs_norm, Timeline* timeline)
     : Exchange(replica.device, timeline), communicator_(communicator), replica_(replica),
       gradients_(replica.gradients), wire_(buckets.wire),
-      shards_(gradients_.size(), buckets, communicator.rank(), communicator.world_size()),
+      shards_(gradients_.size(), is_alone() ? Buckets(k_one_bucket, wire_) : buckets,
+              communicator.rank(), communicator.world_size()),
       owner_(replica.make_owner(communicator)),
       gathered_(replica.sharding.stage == 3 ? static_cast<Gathered*>(owner_.get()) : nullptr),
-      updates_(communicator.world_size() == 1 && !replica.device.is_host() &&
-                       !replica.optimizer.is_in_files()
+      updates_(is_alone() && !replica.device.is_host() && !replica.optimizer.is_in_files()
                    ? Updates::with_pass
                : (replica.registered.empty() || is_own_chunks_only()) && !needs_norm &&
                        !replica.optimizer.needs_whole_tensors()
@@ -142,7 +142,7 @@ const double* Reduced::sum_squares() {
   const std::size_t buckets = shards_.buckets().size();
   double* const total = squares_ + k_apart * ranks;
   double* const of_bucket = total + 1;
-  if (!is_own_chunks_only() && !replica_.device.is_host()) { // One pass over all of them.
+  if (ranks == 1 || (!is_own_chunks_only() && !replica_.device.is_host())) { // All in one pass.
     kernels.squares(stream, gradients_.size(), gradients_.data(), total);
     return total;
   }

@@ -4,7 +4,8 @@
 //
 // If a step needs neither the norm nor whole tensors, each bucket is updated as it arrives. Elastic
 // ranks wait for all buckets before they update any, so that after a failure each rank has the
-// parameters of exactly one step. With one rank there is one bucket and no traffic.
+// parameters of exactly one step. With one rank there is no traffic, and one bucket, unless its
+// parameters are offloaded.
 #pragma once
 
 #include <memory>
@@ -45,6 +46,8 @@ class Reduced final : public Exchange {
   void give_back(std::size_t buckets);
   void update_bucket(std::size_t bucket);
   bool is_own_chunks_only() const { return replica_.sharding.stage > 0; }
+  /// One rank that has all in its device's memory.
+  bool is_alone() const { return communicator_.world_size() == 1 && !is_own_chunks_only(); }
 
   /// The sum of a bucket's gradients, or of the replica's extra floats.
   struct UnderWay {

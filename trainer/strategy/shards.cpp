@@ -15,7 +15,7 @@ std::size_t bucket_floats(const Buckets& buckets, std::size_t gradients) {
 
 Shards::Shards(std::size_t floats, const Buckets& buckets, int rank, int ranks)
     : rank_(rank), ranks_(ranks) {
-  const std::size_t wanted = ranks == 1 ? floats : std::min(floats, bucket_floats(buckets, floats));
+  const std::size_t wanted = std::min(floats, bucket_floats(buckets, floats));
   const std::size_t size = (wanted + k_granule - 1) / k_granule * k_granule;
   for (std::size_t first = 0; first < floats;) {
     // What would be left for the last one alone may be too little to be worth it.

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@
 namespace trainer {
 
 inline constexpr std::size_t k_granule = 16; ///< Floats: where an arena may be cut.
+
+/// A bucket's size by which there is one alone.
+inline constexpr std::size_t k_one_bucket = SIZE_MAX;
 
 /// How gradients travel.
 struct Buckets {
@@ -57,6 +61,14 @@ struct Offload {
   bool parameters_are_on_host = false; ///< Likewise, at stage 3.
 };
 
+/// The stage that a rank takes of the one that was asked for. One rank shares nothing, but at stage
+/// 3 it has its parameters elsewhere, if they are offloaded; else it takes stage 0.
+inline int stage_taken(int stage, int ranks, const Offload& offload, bool is_on_cpu) {
+  const bool offloads =
+      !offload.parameters.empty() || (offload.parameters_are_on_host && !is_on_cpu);
+  return ranks > 1 || (stage == 3 && offloads) ? stage : 0;
+}
+
 /// Where a rank keeps its own chunks.
 struct OwnChunks {
   std::span<float> memory; ///< Its device's, or pinned memory of the host.
@@ -65,7 +77,7 @@ struct OwnChunks {
 
 class Shards {
  public:
-  /// Cuts an arena of `floats` for `rank` of `ranks`. With one rank there is one bucket.
+  /// Cuts an arena of `floats` for `rank` of `ranks`.
   Shards(std::size_t floats, const Buckets& buckets, int rank, int ranks);
 
   /// In the arena's order; together they cover it. Each begins at a multiple of 16 floats.

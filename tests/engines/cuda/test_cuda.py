@@ -220,6 +220,23 @@ def test_every_zero_stage_learns_on_gpus_what_stage_0_learns(on_cpu, data, tmp_p
         assert run(6, *which) == expected
 
 
+def test_one_gpu_learns_with_its_parameters_in_the_hosts_memory_what_it_learns_without(
+        on_cpu, data, tmp_path):
+    def run(name, steps, *flags):
+        out, _ = end(start(on_cpu, data, "--device=cuda", f"--steps={steps}", "--batch-size=16",
+                           "--clip-norm=1", f"--checkpoint-dir={tmp_path / name}", "--resume",
+                           "--lr-schedule=constant", *flags, DTRAIN_FAKE_PAGE="4096"))
+        path, = (tmp_path / name).glob(f"step-*{steps}.safetensors")
+        return out, (held_out(out), path.read_bytes())
+    _, expected = run("whole", 6)
+    for flags in (["--offload-param=cpu"], ["--offload-param=cpu", f"--offload-optimizer={tmp_path}"]):
+        name = str(len(flags))
+        run(name, 3, "--zero-stage=3", *flags)
+        out, found = run(name, 6, "--zero-stage=3", *flags)
+        assert ", ZeRO stage 3, parameters in the host's memory" in out
+        assert found == expected
+
+
 def test_the_memory_of_a_gpu_is_planned_by_stage(on_cpu, home):
     tokens = text_data.write(home)
 

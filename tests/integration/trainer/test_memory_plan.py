@@ -67,6 +67,13 @@ def test_what_lies_in_files_takes_no_memory(home, tokens, stage):
     assert plan[stage] < 0.9 * whole[stage]
 
 
+@pytest.mark.parametrize("saved", [[], ["--checkpoint-dir={}", "--checkpoint-every=1"]])
+def test_one_rank_takes_less_with_its_parameters_in_files_as_planned(home, tokens, saved):
+    flags = [f"--data={tokens}", *MODELS["bert"], *(flag.format(home.folder / "run") for flag in saved)]
+    plan = check_plan(home, 1, [*flags, f"--offload-param={home.folder}"], 3)
+    assert sorted(plan) == [0, 3] and plan[3] < 0.9 * plan[0]
+
+
 @pytest.mark.parametrize("stage, every", [(0, []), (3, []), (3, ["--checkpoint-every=1"])])
 def test_a_checkpoint_is_in_the_plan(home, tokens, stage, every):
     flags = [f"--data={tokens}", *MODELS["bert"], f"--checkpoint-dir={home.folder / 'saved'}", *every]

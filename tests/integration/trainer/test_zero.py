@@ -7,7 +7,7 @@ import pytest
 
 from checkpoint_files import checkpoints, last_saved, tensors
 from harness import EXIT_USAGE, held_ports, until
-from trainer_process import NO_END, gang_env, losses
+from trainer_process import NO_END, gang_env, held_out, losses
 
 STAGES = [1, 2, 3]
 
@@ -155,9 +155,29 @@ def test_what_lies_in_files_changes_no_bit_and_leaves_nothing(home, workers):
     assert workers("host", 3, "--offload-optimizer=cpu", "--offload-param=cpu") == whole
 
 
-def test_one_rank_says_that_its_parameters_stay_in_memory(home, data):
-    out = home.trainer(f"--data={data}", "--zero-stage=3", f"--offload-param={home.folder}", "--steps=1").out
-    assert ", parameters in memory (--offload-param needs ranks that share them)" in out
+def test_one_rank_trains_with_its_parameters_in_files_as_with_them_in_memory(home, train):
+    fast = home.folder / "fast"
+    fast.mkdir()
+    offload = ["--zero-stage=3", f"--offload-param={fast}"]
+
+    def run(folder, *flags):
+        out = train("--batch-size=16", "--clip-norm=1", f"--checkpoint-dir={home.folder / folder}",
+                    f"--export={home.folder / 'weights'}", "--keep=1", *flags).out
+        [path] = checkpoints(home.folder / folder)
+        exported = (home.folder / "weights/model.safetensors").read_bytes()
+        return out, (path.name, path.read_bytes(), exported, held_out(out))
+
+    out, whole = run("whole", "--steps=30", "--zero-stage=3")
+    assert "ZeRO" not in out
+    out, offloaded = run("offloaded", "--steps=30", *offload)
+    assert f", ZeRO stage 3, parameters in {fast}" in out
+    assert offloaded == whole
+    both = [*offload, f"--offload-optimizer={fast}"]
+    run("resumed", "--steps=20", *both)
+    assert run("resumed", "--steps=30", *both, "--resume")[1] == whole
+    run("from-memory", "--steps=20")
+    assert run("from-memory", "--steps=30", *offload, "--resume")[1] == whole
+    assert not list(fast.iterdir())
 
 
 @pytest.mark.parametrize("flags, named", [

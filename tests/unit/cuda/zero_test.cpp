@@ -184,6 +184,26 @@ TEST_CASE("parameters in the host's memory have the bits of stage 0, and give al
   CHECK(cuda_on_cpu::live() == before);
 }
 
+TEST_CASE(
+    "one GPU with its parameters in the host's memory has the bits of stage 0, in less memory") {
+  const std::size_t before = cuda_on_cpu::live();
+  const Variable page("DTRAIN_FAKE_PAGE", "16384");
+  Run run = on_images();
+  run.ranks = 1;
+  run.offload.parameters_are_on_host = true;
+  check_stages(run, {3});
+  run.rows = 6;
+  run.step = {.buckets = 1 << 14, .rows_at_once = 4, .clip_norm = 0.5};
+  check_stages(run, {3});
+  run.offload.optimizer = std::filesystem::temp_directory_path();
+  check_stages(run, {3});
+  Run text = on_text("gpt2");
+  text.ranks = 1;
+  text.offload.parameters_are_on_host = text.offload.optimizer_is_on_host = true;
+  check_stages(text, {3});
+  CHECK(cuda_on_cpu::live() == before);
+}
+
 TEST_CASE("stages 2 and 3 of ZeRO take the memory of the formulas on GPUs") {
   const Variable page("DTRAIN_FAKE_PAGE", "4096");
   Run run = on_images({128, 128, 128, 128});
@@ -238,6 +258,15 @@ TEST_CASE("what a plan says that a GPU takes, it takes") {
       const std::size_t found = train(std::min(stage, 3), *run).most_allocated;
       CHECK(static_cast<double>(found) == doctest::Approx(planned).epsilon(0.03));
       CHECK((found < least || !run->model.is_of_text())); // A perceptron needs all at once.
+      least = found;
+    }
+    run->ranks = options.ranks = 1;
+    for (const int stage : {0, 3}) { // With its parameters on the host.
+      CAPTURE(stage);
+      const double planned = static_cast<double>(plan_memory(options, stage, *gpu).most() + kept);
+      const std::size_t found = train(stage, *run).most_allocated;
+      CHECK(static_cast<double>(found) == doctest::Approx(planned).epsilon(0.03));
+      CHECK((stage == 0 || found < least || !run->model.is_of_text()));
       least = found;
     }
   }

@@ -71,7 +71,9 @@ struct WorkerHello {
   WireType gradients() const { return static_cast<WireType>(settings.wire); }
   /// The ranges that this server holds: those that rank `server` of `servers` owns.
   std::vector<ArenaRange> ranges() const {
-    return Shards(arena, 0, static_cast<int>(server), static_cast<int>(servers)).own();
+    return Shards(arena, servers > 1 ? 0 : k_one_bucket, static_cast<int>(server),
+                  static_cast<int>(servers))
+        .own();
   }
 };
 static_assert(offsetof(WorkerHello, memory) == 74 * sizeof(std::int64_t),

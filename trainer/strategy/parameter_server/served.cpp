@@ -12,7 +12,7 @@ Shards pieces(const ParameterClient& client, const Device& device, const Buckets
   const std::size_t size =
       std::max(bucket_floats(buckets, floats) * client.servers(), floats / k_most_pieces);
   const bool goes_in_pieces = device.is_host() && client.sends_gradients();
-  return {floats, size * sizeof(float), 0, goes_in_pieces ? 2 : 1}; // One rank: one piece.
+  return {floats, goes_in_pieces ? size * sizeof(float) : k_one_bucket, 0, 1};
 }
 
 } // namespace

@@ -46,6 +46,19 @@ TEST_CASE("one rank plans all for itself at every stage") {
   }
 }
 
+TEST_CASE("one rank whose parameters are offloaded plans the layers in use, and all else") {
+  MemoryPlanOptions options = options_for(1);
+  options.offload.parameters_are_on_host = true; // As any CPU's are.
+  CHECK(plan(options, 3).stage == 0);
+  options.offload.parameters = "/tmp";
+  const MemoryPlan whole = plan(options, 0);
+  const MemoryPlan offloaded = plan(options, 3);
+  CHECK(offloaded.stage == 3);
+  CHECK(offloaded.gradients - whole.gradients < 4096);
+  CHECK(offloaded.moments == whole.moments);
+  CHECK(offloaded.start == whole.parameters + whole.moments);
+}
+
 TEST_CASE("a plan in 16 bits has what the model computes with besides") {
   MemoryPlanOptions options = options_for(2);
   options.precision = Precision::bf16;

@@ -91,7 +91,8 @@ Learned train(int stage, const Run& run) {
     const Dataset data = synthetic_dataset(300, 1);
     CpuDevice lax;
     StrictDevice strict;
-    const bool is_in_files = !run.offload.optimizer.empty(); // Which are committed all the time.
+    const bool is_in_files = // Which are committed all the time.
+        !run.offload.optimizer.empty() || !run.offload.parameters.empty();
     CpuDevice& device = is_in_files ? lax : strict;
     Replica replica(fitted(run.model, data), run.optimizer, device, communicator,
                     {stage, run.step.buckets}, run.offload);
@@ -196,6 +197,29 @@ TEST_CASE("every stage of ZeRO has the bits of stage 0, with what it has in file
     CHECK(train(stage, offloaded) == whole);
   }
   CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("one rank with its parameters in files has the bits, and the checkpoint, of stage 0") {
+  const TempFolder files;
+  const auto check = [&](Run run) {
+    run.ranks = 1;
+    const TempFolder whole;
+    run.checkpoints = whole.path();
+    const Learned expected = train(0, run);
+    CHECK(train(3, run) == expected); // It has all in memory.
+    for (const std::string& states : {std::string(), files.path()}) {
+      const TempFolder folder;
+      run.checkpoints = folder.path();
+      run.offload = {states, files.path()};
+      CHECK(train(3, run) == expected);
+      CHECK(read_file(newest_checkpoint(folder.path()).value()) ==
+            read_file(newest_checkpoint(whole.path()).value()));
+    }
+  };
+  check({});
+  check({.step = {.buckets = 1 << 14, .rows_at_once = 20, .clip_norm = 0.5}});
+  check({.model = {.name = "cnn"}, .step = {.buckets = 1 << 18}});
+  CHECK(std::filesystem::is_empty(files.path()));
 }
 
 TEST_CASE("a folder that cannot hold what is offloaded is named") {
