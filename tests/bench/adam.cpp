@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   });
   const double stream = best_seconds(threads, [&](std::size_t thread) {
     const Part& part = *parts[thread];
-    triad(count, 0.5F, part.gradients.data(), part.adam.moments().front().values.data(),
+    triad(count, 0.5F, part.gradients.data(), part.adam.moments().front().values.memory.data(),
           part.parameters.data());
   });
   constexpr double k_giga = 1e9;

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import bert
 import gpt2
@@ -46,6 +47,21 @@ def fp8_rows(bench, trainer):
                   more_is_better=True, target=1.2)
 
 
+def offload_rows(bench, trainer):
+    """What a step of the same trainer takes with some of its state elsewhere, against one without."""
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"the optimizer's states on the host": ["--offload-optimizer=cpu"],
+                  "parameters too": ["--offload-optimizer=cpu", "--zero-stage=3", "--offload-param=cpu"],
+                  "both in files": [f"--offload-optimizer={folder}", "--zero-stage=3",
+                                    f"--offload-param={folder}"]}
+        speeds = bench.interleaved({
+            how: lambda flags=flags: bert.speed_of(trainer, *bert.LARGE, *FLAGS, "--precision=bf16", *flags)
+            for how, flags in {"all on the GPU": [], **places}.items()})
+    for how in places:
+        yield Row(f"BERT-large, 32 × 512, bf16, {how}: a step / one with all on the GPU", "×",
+                  max(speeds["all on the GPU"]) / max(speeds[how]), target=1.5)
+
+
 def rows(bench):
     trainer = bench.bin / "dtrain-trainer"
     if not (bench.bin / "libdtrain_cuda.so").exists():
@@ -61,6 +77,7 @@ def rows(bench):
     yield from kernel_rows(kernels, theirs)
     yield from gpt2.gpu_rows(bench, trainer, torch)
     yield from fp8_rows(bench, trainer)
+    yield from offload_rows(bench, trainer)
     for model, batch, target in (("mlp", 64, 3), ("mlp", 1024, 1), ("cnn", 64, 1), ("cnn", 1024, 1)):
         peer = torch and [torch, HERE / "peers/train_torch.py", "--device=cuda", "--fused",
                           f"--model={model}", f"--batch={batch}"]

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint_writer.h"
-#include "trainer/device/host_view.h"
 #include "trainer/entropy.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
@@ -28,17 +27,26 @@ constexpr const char* k_format = "dtrain-1";
 /// An arena that a checkpoint holds: parameters by name, each moment as "adam.m.NAME".
 struct SavedArena {
   std::string prefix;
-  std::span<float> memory; ///< The device's or pinned: whole, or this rank's own chunks.
-  bool is_packed;          ///< Of the rank's own chunks alone, one behind the other.
+  OwnChunks chunks; ///< Of a whole replica: the arena.
 };
 
 std::vector<SavedArena> arenas_of(const Replica& replica) {
-  const OwnChunks own = replica.own_chunks();
-  std::vector<SavedArena> arenas = {{"", own.memory, !own.is_arena}};
+  std::vector<SavedArena> arenas = {{"", replica.own_chunks()}};
   for (const Optimizer::Moment& moment : replica.optimizer.moments()) {
-    arenas.push_back({moment.name + ".", moment.values.span(), replica.sharding.stage > 0});
+    arenas.push_back({moment.name + ".", {moment.values, false}});
   }
   return arenas;
+}
+
+/// What passes through memory at a time where no whole arena does.
+constexpr std::size_t k_passing = std::size_t{1} << 20;
+
+/// Calls body(at, count) for parts of a range of so many values.
+template <typename Body>
+void in_parts(std::size_t count, const Body& body) {
+  for (std::size_t at = 0; at < count; at += k_passing) {
+    body(at, std::min(k_passing, count - at));
+  }
 }
 
 CheckpointHead head_of(const Progress& progress) {
@@ -59,17 +67,14 @@ CheckpointHead head_of(const Progress& progress) {
   return {progress.step, metadata};
 }
 
-/// The values of this rank's own ranges of an arena.
-std::vector<std::span<float>> own_values(const SavedArena& arena,
-                                         const std::vector<ArenaRange>& own) {
-  std::vector<std::span<float>> values;
-  values.reserve(own.size());
+/// Calls body(at, count) with where this rank's own ranges are in what it has of an arena.
+template <typename Body>
+void for_each_own(const OwnChunks& chunks, const std::vector<ArenaRange>& own, const Body& body) {
   std::size_t behind = 0;
   for (const ArenaRange& range : own) {
-    values.push_back(arena.memory.subspan(arena.is_packed ? behind : range.first, range.size()));
+    body(chunks.is_arena ? range.first : behind, range.size());
     behind += range.size();
   }
-  return values;
 }
 
 /// Copies what this rank owns of each arena, without gaps.
@@ -79,13 +84,27 @@ void copy_arenas(Device& device, const std::vector<SavedArena>& arenas, const Sh
     if (copies.size() == i) {
       copies.push_back(device.allocate_pinned(shards.own_floats(), DType::f32));
     }
-    float* to = copies[i].data();
-    for (const std::span<float> values : own_values(arenas[i], shards.own())) {
-      device.stream().copy(values.data(), to, values.size_bytes());
-      to += values.size();
-    }
+    std::span<float> to = copies[i].span();
+    for_each_own(arenas[i].chunks, shards.own(), [&](std::size_t at, std::size_t count) {
+      arenas[i].chunks.values.read(device, at, to.first(count));
+      to = to.subspan(count);
+    });
   }
   device.stream().record()->wait();
+}
+
+/// Writes the same at once, through little memory.
+void write_arenas(Device& device, const std::vector<SavedArena>& arenas, const Shards& shards,
+                  CheckpointWriter& file) {
+  const Buffer room(std::min(k_passing, shards.own_floats()));
+  for (const SavedArena& arena : arenas) {
+    for_each_own(arena.chunks, shards.own(), [&](std::size_t first, std::size_t all) {
+      in_parts(all, [&](std::size_t at, std::size_t count) {
+        arena.chunks.values.read(device, first + at, room.span().first(count));
+        file.add(room.span().first(count));
+      });
+    });
+  }
 }
 
 /// How long to wait for other ranks' parts of a checkpoint.
@@ -235,25 +254,16 @@ void CheckpointSaver::save(const std::string& folder, const Replica& replica,
   if (is_shared && !is_in_parts) {
     file = rank == 0 ? begin() : nullptr;
     for (const SavedArena& arena : arenas) {
-      gather_buckets(communicator, replica.device, replica.shards(communicator),
-                     {arena.memory, !arena.is_packed},
-                     [&](const ArenaRange& bucket, std::span<const float> values) {
+      gather_buckets(communicator, replica.device, replica.shards(communicator), arena.chunks,
+                     [&](const ArenaRange& /*bucket*/, std::span<const float> values) {
                        if (file) {
                          file->add(values);
                        }
-                       replica.put_away(bucket);
                      });
     }
-  } else if (is_in_parts && !makes_copies_) {
+  } else if (!makes_copies_ && (is_in_parts || rank == 0)) {
     file = begin();
-    const std::vector<ArenaRange> own = shards.own();
-    for (const SavedArena& arena : arenas) {
-      const std::vector<std::span<float>> values = own_values(arena, own);
-      for (std::size_t i = 0; i < own.size(); ++i) {
-        file->add(HostView(replica.device, values[i]).values());
-        replica.put_away(own[i]);
-      }
-    }
+    write_arenas(replica.device, arenas, shards, *file);
   }
   if (!is_in_parts && rank != 0) {
     return;
@@ -352,10 +362,12 @@ void CheckpointReader::read(std::size_t arena, const ArenaRange& part, std::span
 Progress load_checkpoint(const std::string& path, Replica& replica, const Progress& expected) {
   CheckpointReader reader(path, replica, expected);
   const std::vector<SavedArena> arenas = arenas_of(replica);
+  const Buffer room(std::min(k_passing, replica.parameters.size()));
   for (std::size_t i = 0; i < arenas.size(); ++i) {
-    const HostView view(replica.device, arenas[i].memory);
-    reader.read(i, {0, view.values().size()}, view.values());
-    view.write_back();
+    in_parts(replica.parameters.size(), [&](std::size_t at, std::size_t count) {
+      reader.read(i, {at, at + count}, room.span().first(count));
+      arenas[i].chunks.values.write(replica.device, at, room.span().first(count));
+    });
   }
   const Progress& progress = reader.progress();
   replica.optimizer.set_state(progress.step, progress.skipped, progress.loss_scale);

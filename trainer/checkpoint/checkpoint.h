@@ -51,8 +51,8 @@ constexpr std::size_t k_kept = 2;
 /// (NumberedWriter::commit).
 class CheckpointSaver {
  public:
-  /// `copies`: for a shared replica, save() copies what this rank saves, which takes as much memory
-  /// of the host, and returns; else it writes the file first, and only flushes it afterwards.
+  /// `copies`: save() copies what this rank saves, which takes as much memory of the host, and
+  /// returns; else it writes the file first, and only flushes it afterwards.
   explicit CheckpointSaver(bool copies = true) : makes_copies_(copies) {}
   /// Finishes writing this rank's part, but waits only shortly for other ranks' parts.
   ~CheckpointSaver() { is_over_ = true; }
@@ -68,10 +68,10 @@ class CheckpointSaver {
   /// Starts to save after the previous save has finished, whose failure it throws. The replica
   /// outlives the saver.
   ///
-  /// For a whole replica only rank 0 has to call it, and it saves a copy. For a shared replica all
-  /// ranks call it. If meet() did not succeed, they send the replica to rank 0, which writes it
-  /// bucket by bucket before this returns. On the CPU the copy is made while training continues:
-  /// the replica must not change before wait_until_copied().
+  /// For a whole replica only rank 0 has to call it. For a shared replica all ranks call it. If
+  /// meet() did not succeed, they send the replica to rank 0, which writes it bucket by bucket
+  /// before this returns. On the CPU the copy is made while training continues: the replica must
+  /// not change before wait_until_copied().
   void save(const std::string& folder, const Replica& replica, const Progress& progress,
             Communicator& communicator, std::size_t keep = k_kept);
   void wait_until_copied() const {

@@ -99,16 +99,6 @@ class Device {
   /// undefined values, but zeros where they never were anything else. All work on it is on
   /// stream(), or stream() waits for it.
   virtual void discard(std::span<float> /*part*/) {}
-  /// Backs whole pages of such memory, not yet written to, by an unnamed file in `folder`, which
-  /// ends with the memory. Throws UsageError naming the folder if it has no room, or if the device
-  /// does not support it.
-  virtual void move_to_file(std::span<float> part, const std::string& folder) = 0;
-  /// Reads the pages of a part of file-backed memory that is about to be written, at once and
-  /// without the pages around it, which a page fault would read too.
-  virtual void fetch(std::span<float> /*part*/) {}
-  /// Evicts the pages of a part of file-backed memory: they take no memory until they are used
-  /// next, and keep their values.
-  virtual void release(std::span<float> /*part*/) {}
   /// Host memory that this device can copy from and to by itself.
   virtual Buffer allocate_pinned(std::size_t count, DType dtype) = 0;
 

@@ -65,9 +65,8 @@ UnlinkedFile::UnlinkedFile(const std::string& folder, std::size_t bytes)
 
 UnlinkedFile::~UnlinkedFile() { close(fd_); }
 
-void* UnlinkedFile::map(void* memory) const {
-  void* const mapped = mmap(memory, bytes_, PROT_READ | PROT_WRITE,
-                            memory == nullptr ? MAP_SHARED : MAP_SHARED | MAP_FIXED, fd_, 0);
+void* UnlinkedFile::map() const {
+  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (mapped == MAP_FAILED) {
     refuse(folder_, bytes_, errno);
   }
@@ -84,6 +83,16 @@ bool UnlinkedFile::write(std::size_t offset, const void* from, std::size_t bytes
   return whole(
       offset, static_cast<const std::byte*>(from), bytes,
       [&](const std::byte* at, std::size_t left, off_t to) { return pwrite(fd_, at, left, to); });
+}
+
+Buffer file_backed(const std::string& folder, std::size_t count) {
+  if (count == 0) {
+    return Buffer(0);
+  }
+  const std::size_t bytes = count * sizeof(float);
+  return {UnlinkedFile(folder, bytes).map(), count, DType::f32, {}, [bytes](void* memory) {
+            munmap(memory, bytes);
+          }};
 }
 
 } // namespace trainer

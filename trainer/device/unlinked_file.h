@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <string>
 
+#include "trainer/device/buffer.h"
+
 namespace trainer {
 
 class UnlinkedFile {
@@ -15,9 +17,8 @@ class UnlinkedFile {
   UnlinkedFile(const UnlinkedFile&) = delete;
   UnlinkedFile& operator=(const UnlinkedFile&) = delete;
 
-  /// Maps the file, shared, at `memory`, whole pages, or, if that is null, wherever there is room.
-  /// The caller unmaps it. Throws UsageError naming the folder.
-  void* map(void* memory = nullptr) const;
+  /// Maps the file, shared. The caller unmaps it. Throws UsageError naming the folder.
+  void* map() const;
 
   /// Whole ranges; on failure return false and set errno.
   bool read(std::size_t offset, void* to, std::size_t bytes) const;
@@ -28,5 +29,8 @@ class UnlinkedFile {
   std::size_t bytes_;
   int fd_;
 };
+
+/// Zeroed floats that such a file backs: they need not all fit into memory.
+Buffer file_backed(const std::string& folder, std::size_t count);
 
 } // namespace trainer

@@ -31,9 +31,6 @@ class CountingGpu final : public Device {
     void* const nowhere = this; // Which nobody reads, and Buffer calls no Free for null.
     return {nowhere, count, dtype, {}, [this, bytes](void* /*memory*/) { bytes_ -= bytes; }};
   }
-  void move_to_file(std::span<float> part, const std::string& folder) override {
-    gpu_.move_to_file(part, folder);
-  }
   Buffer allocate_pinned(std::size_t /*count*/, DType dtype) override {
     return {nullptr, 0, dtype, {}, {}};
   }
@@ -109,6 +106,7 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
   const std::size_t floats = tensors.arena_size();
   const std::size_t whole = floats * sizeof(float);
   const Shards shards(floats, options.buckets, 0, options.ranks);
+  const std::size_t own = plan.stage == 0 ? floats : shards.own_floats();
   std::size_t moments = 0;
   {
     const Buffer parameters = Buffer::paged(floats, DType::f32);
@@ -116,17 +114,19 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     CpuDevice cpu;
     const Optimizer optimizer(options.optimizer, parameters.span(), {}, cpu, &tensors,
                               plan.stage == 0 ? std::vector<ArenaRange>{} : shards.own());
-    moments = count.bytes() - sizeof(StepState);
-    if (options.offload.optimizer.empty()) {
-      plan.moments = moments;
-    } else if (!on_gpu && !optimizer.needs_whole_tensors()) { // Else but for the largest tensor's.
-      const std::size_t kinds = optimizer.moments().size();
-      plan.moments = MomentFiles::memory_bytes(kinds, moments / kinds / sizeof(float));
+    const Offload& offload = options.offload;
+    const bool has_files = !offload.optimizer.empty();
+    const std::size_t kinds = optimizer.moments().size();
+    moments = kinds * own * sizeof(float);
+    plan.moments = count.bytes() - sizeof(StepState);
+    if (has_files || (on_gpu && offload.optimizer_is_on_host)) {
+      plan.moments -= moments;
     }
-    for (const Optimizer::Moment& moment : optimizer.moments()) {
-      if (on_gpu && options.offload.optimizer_is_on_host) {
-        plan.moments -= moment.values.bytes();
-      }
+    const std::size_t rows =
+        (has_files ? kinds : 0) + (plan.stage == 3 && !offload.parameters.empty() ? 1 : 0);
+    if (!on_gpu && rows > 0) {
+      plan.moments +=
+          StateFiles::memory_bytes(rows, state_pieces(options.optimizer.rule, own, &tensors));
     }
   }
   const std::size_t rounded = rounded_bytes(options, *model, device, plan.stage);
@@ -146,15 +146,11 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     plan.start = plan.stage < 3 ? whole + rounded + (plan.stage < 2 ? whole : 0) + plan.moments : 0;
     return plan;
   }
-  // Moments in files are sent to the other ranks one at a time.
-  plan.start = whole + rounded + (plan.stage < 2 ? whole : 0) +
-               (options.offload.optimizer.empty() ? moments : moments / 2);
+  plan.start = whole + rounded + (plan.stage < 2 ? whole : 0) + plan.moments;
   if (options.saves) {
-    // What a rank saves is copied, and its copy kept for the next time; but what lies in files.
-    const std::size_t own = shards.own_floats() * sizeof(float);
-    const bool is_in_files = !options.offload.optimizer.empty() ||
-                             (plan.stage == 3 && !options.offload.parameters.empty());
-    const std::size_t copied = plan.stage == 0 ? whole + moments : is_in_files ? 0 : own + moments;
+    // What a rank saves is copied, and its copy kept for the next time; but where some is in files.
+    const bool is_in_files = options.offload.is_to_files();
+    const std::size_t copied = is_in_files ? 0 : own * sizeof(float) + moments;
     const std::size_t saving = step.at_rest.all() + plan.moments + plan.activations;
     plan.save = copied + (options.goes_on ? std::max(saving, plan.step()) : saving) +
                 (plan.stage == 0 || options.ranks == 1 ? turning_bytes(tensors) : 0);

@@ -80,37 +80,40 @@ class IdleStream final : public Stream {
   Stream& stream_;
 };
 
-/// A device and a communicator for Gathered, which note what it has come and go.
+/// A device for Gathered, which notes what comes and goes; a communicator of as many ranks, and a
+/// file, which bring nothing.
 class NotingDevice final : public CpuDevice {
  public:
-  NotingDevice(std::span<const float> arena, Pages& pages) : arena_(arena), pages_(pages) {}
+  NotingDevice(bool is_host, std::span<const float> arena, Pages& pages)
+      : is_host_(is_host), arena_(arena), pages_(pages) {}
+  bool is_host() const override { return is_host_; }
+  void commit(std::span<float> part) override { pages_.write(place_in(arena_, part)); }
   void discard(std::span<float> part) override { pages_.discard(place_in(arena_, part)); }
-  void release(std::span<float> part) override { discard(part); }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<IdleStream>(stream()); }
 
  private:
+  bool is_host_;
   std::span<const float> arena_;
   Pages& pages_;
 };
 
-class NotingCommunicator final : public ForwardingCommunicator {
+class IdleCommunicator final : public ForwardingCommunicator {
  public:
-  /// `gathers`: of several ranks, or to a GPU; else parameters come as they are read.
-  NotingCommunicator(Communicator& alone, std::span<const float> arena, Pages& pages, bool gathers)
-      : ForwardingCommunicator(alone), arena_(arena), pages_(pages), gathers_(gathers) {}
+  IdleCommunicator(Communicator& alone, int ranks) : ForwardingCommunicator(alone), ranks_(ranks) {}
+  int world_size() const noexcept override { return ranks_; }
   using Communicator::start;
-  Ticket start(Collective collective) override {
-    if (gathers_) {
-      const auto* first = reinterpret_cast<const float*>(collective.range.data());
-      pages_.write(place_in(arena_, {first, collective.range.count()}));
-    }
-    return 0;
-  }
+  Ticket start(Collective /*collective*/) override { return 0; }
 
  private:
-  std::span<const float> arena_;
-  Pages& pages_;
-  bool gathers_;
+  int ranks_;
+};
+
+class IdleFile final : public ValueFile {
+ public:
+  Ticket start_read(std::size_t /*at*/, std::span<float> /*to*/) override { return 0; }
+  void wait(Ticket /*ticket*/) override {}
+  void read(std::size_t /*at*/, std::span<float> /*to*/) const override {}
+  void write(std::size_t /*at*/, std::span<const float> /*from*/) override {}
 };
 
 class Rehearsal final : private ParameterOwner {
@@ -125,11 +128,14 @@ class Rehearsal final : private ParameterOwner {
     const ArenaRange all = {0, floats_};
     const Buffer arena = Buffer::paged(floats_, DType::f32);
     const auto alone = make_single_rank();
-    NotingDevice device(arena.span(), parameters_);
-    NotingCommunicator communicator(*alone, arena.span(), parameters_, !reads_file());
+    NotingDevice device(is_host_, arena.span(), parameters_);
+    IdleCommunicator communicator(*alone, shards_.ranks());
+    IdleFile file;
+    const bool is_in_file = !options_.offload.parameters.empty();
     const bool is_on_host = !is_host_ && options_.offload.parameters_are_on_host;
     Gathered gathered(communicator, device, model_.units(), shards_, {arena.span()},
-                      {arena.span(), !is_on_host}, !options_.offload.parameters.empty());
+                      is_in_file ? OwnChunks{{.file = &file}, false}
+                                 : OwnChunks{{arena.span()}, !is_on_host});
     parameters_.write(all);
     if (options_.stage == 3) {
       gathered_ = &gathered;
@@ -163,15 +169,9 @@ class Rehearsal final : private ParameterOwner {
   }
 
  private:
-  /// One rank on a CPU reads its parameters where its file is mapped.
-  bool reads_file() const { return is_host_ && shards_.ranks() == 1; }
-
   UnitMemory need(std::size_t unit) override {
     if (gathered_ != nullptr) {
       gathered_->need(unit);
-      if (reads_file()) {
-        parameters_.write(model_.units()[unit]);
-      }
       if (options_.is_rounded) {
         rounded_.write(model_.units()[unit]);
       }

@@ -50,9 +50,21 @@ Rule parse_rule(const std::string& name) {
 
 std::string rule_title(Rule rule) { return named(rule).title; }
 
+Pieces state_pieces(Rule rule, std::size_t count, const TensorTable* tensors) {
+  if (!needs_whole_tensors(rule)) {
+    return Pieces::of(count);
+  }
+  Pieces whole{{}, 0};
+  for (const Tensor& tensor : tensors->tensors()) {
+    whole.bounds.push_back(tensor.offset);
+  }
+  whole.bounds.push_back(count);
+  return whole;
+}
+
 Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameters,
                      std::span<const float> gradients, Device& device, const TensorTable* tensors,
-                     const std::vector<ArenaRange>& own, const std::string& folder, bool on_host)
+                     const std::vector<ArenaRange>& own, const StatePlaces& places)
     : options_(options), device_(&device), parameters_(parameters), gradients_(gradients),
       tensors_(tensors),
       direction_(device.allocate(
@@ -95,22 +107,29 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
       : options.rule == Rule::lamb ? std::vector<std::string>{"lamb.m", "lamb.v"}
       : options.rule == Rule::muon ? std::vector<std::string>{"muon.m", "muon.v"}
                                    : std::vector<std::string>{"adam.m", "adam.v"};
-  if (!folder.empty()) {
-    if (needs_whole_tensors() && !device.is_host()) {
-      throw UsageError(
-          fmt::format("--offload-optimizer={}: a GPU cannot update {}'s states in files; "
-                      "use --offload-optimizer=cpu, the host's memory",
-                      folder, named(options.rule).title));
-    }
-    files_ = std::make_unique<MomentFiles>(device, names.size(), count, folder);
+  std::vector<StateFiles::RowOptions> rows;
+  if (!places.parameters.empty()) {
+    parameter_row_ = rows.size();
+    rows.push_back({places.parameters, "the parameters"});
+  }
+  if (!places.moments.empty()) {
+    moment_row_ = rows.size();
+    rows.insert(rows.end(), names.size(), {places.moments, "the optimizer's states"});
+  }
+  if (!rows.empty()) {
+    files_ = std::make_unique<StateFiles>(device, state_pieces(options.rule, count, tensors), rows);
   }
   for (const std::string& name : names) {
-    moments_.push_back({name, files_    ? Buffer(files_->mapped(moments_.size()).data(), count,
-                                                 DType::f32, {}, [](void* /*files_*/) {})
-                              : on_host ? device.allocate_pinned(count, DType::f32)
-                                        : device.allocate(count, DType::f32)});
-    if (on_host) {
-      std::fill_n(moments_.back().values.data(), count, 0.0F);
+    if (moment_row_) {
+      moments_.push_back({name, {.file = &files_->row(*moment_row_ + moments_.size())}});
+      continue;
+    }
+    Buffer& values = moment_memory_.emplace_back(places.moments_are_on_host
+                                                     ? device.allocate_pinned(count, DType::f32)
+                                                     : device.allocate(count, DType::f32));
+    moments_.push_back({name, {.memory = values.span()}});
+    if (places.moments_are_on_host) {
+      std::fill_n(values.data(), count, 0.0F);
     }
   }
 }
@@ -160,10 +179,12 @@ const std::vector<Optimizer::Moment>& Optimizer::moments() const {
   return moments_;
 }
 
-void Optimizer::put_away() const {
-  if (files_) {
-    files_->forget();
+ValueFile* Optimizer::parameter_file() const {
+  if (!parameter_row_) {
+    return nullptr;
   }
+  files_->flush();
+  return &files_->row(*parameter_row_);
 }
 
 const UpdateRule& Optimizer::rule_of(const Tensor& tensor) const {
@@ -189,15 +210,15 @@ void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
   Stream& stream = device_->stream();
   const Kernels& kernels = device_->kernels();
   const float* g = gradients_.data() + at;
-  const bool is_mapped = files_ && tensor != nullptr; // Whole tensors, of any size.
-  for (std::size_t i = 0; is_mapped && i < moments_.size(); ++i) {
-    device_->fetch(files_->mapped(i).subspan(moment, count));
-  }
-  const auto [m, v] = files_ && !is_mapped ? files_->use(moment)
-                                           : std::array{moments_.front().values.data() + moment,
-                                                        moments_.back().values.data() + moment};
-  const Parameters p(own_parameters_.empty() ? parameters_.data() + at
-                                             : own_parameters_.data() + moment,
+  const auto rows = files_ ? files_->use(moment) : std::array<float*, StateFiles::k_most_rows>{};
+  const auto moment_at = [&](std::size_t number) {
+    return moment_row_ ? rows[*moment_row_ + number] : moment_memory_[number].data() + moment;
+  };
+  float* const m = moment_at(0);
+  float* const v = moment_at(moments_.size() - 1);
+  const Parameters p(parameter_row_            ? rows[*parameter_row_]
+                     : own_parameters_.empty() ? parameters_.data() + at
+                                               : own_parameters_.data() + moment,
                      rounded_ == nullptr ? nullptr : rounded_ + at);
   if (options_.rule == Rule::sgd) {
     kernels.sgd(stream, count, rule, state(), g, m, p);
@@ -210,9 +231,6 @@ void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
   } else {
     kernels.adam(stream, count, rule, state(), g, m, v, p);
   }
-  if (is_mapped) {
-    files_->forget();
-  }
 }
 
 void Optimizer::update(std::size_t first, std::size_t last) {
@@ -224,7 +242,6 @@ void Optimizer::update(std::size_t first, std::size_t last) {
     }
     return;
   }
-  const std::size_t piece = files_ ? MomentFiles::k_piece : SIZE_MAX;
   auto group = groups_.begin();
   const auto begin = std::partition_point(own_.begin(), own_.end(),
                                           [&](const Own& own) { return own.range.last <= first; });
@@ -237,7 +254,7 @@ void Optimizer::update(std::size_t first, std::size_t last) {
         ++group;
       }
       const std::size_t next =
-          std::min({end, (moment / piece + 1) * piece, moment + group->last - at});
+          std::min({end, files_ ? files_->end_of_piece(moment) : end, moment + group->last - at});
       update(at, next - moment, moment, group->decays ? decaying_ : free_, nullptr);
       moment = next;
     }

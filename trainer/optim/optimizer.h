@@ -21,8 +21,8 @@
 
 #include "trainer/device/device.h"
 #include "trainer/nn/tensor_table.h"
-#include "trainer/optim/moment_files.h"
 #include "trainer/optim/muon.h"
+#include "trainer/optim/state_files.h"
 
 namespace trainer {
 
@@ -59,23 +59,30 @@ struct StepLimits {
   bool need_norm() const { return clip_norm > 0 || is_in_16_bits; }
 };
 
+/// Where what it updates is between steps; by default in the device's memory.
+struct StatePlaces {
+  std::string moments = {};         ///< In a file in this folder, unless it is empty.
+  bool moments_are_on_host = false; ///< In pinned memory, where a GPU's kernels update them.
+  std::string parameters = {};      ///< As for `moments`.
+};
+
+/// How the optimizer's states in files are cut. `tensors`: see Optimizer.
+Pieces state_pieces(OptimizerOptions::Rule rule, std::size_t count, const TensorTable* tensors);
+
 class Optimizer {
  public:
-  /// Values kept per parameter, initially zero.
+  /// A value kept per parameter, initially zero.
   struct Moment {
     std::string name; ///< "adam.m"
-    Buffer values;
+    StoredValues values;
   };
 
   /// `tensors`: those of the arena; LAMB and Muon need them, and without them the whole arena
   /// decays alike. `own`: the ranges of the arena that it updates and keeps moments for, ascending;
-  /// by default all. `folder`: moments are in files there, and take memory only while they are
-  /// used; empty: they are not. `on_host`: moments are in pinned host memory, where a GPU's kernels
-  /// update them.
+  /// by default all. Parameters in files are of these ranges, too, and start as zeros.
   Optimizer(const OptimizerOptions& options, std::span<float> parameters,
             std::span<const float> gradients, Device& device, const TensorTable* tensors = nullptr,
-            const std::vector<ArenaRange>& own = {}, const std::string& folder = "",
-            bool on_host = false);
+            const std::vector<ArenaRange>& own = {}, const StatePlaces& places = {});
 
   /// Sets clipping and loss scaling for the steps from here on.
   void set_limits(const StepLimits& limits);
@@ -116,13 +123,12 @@ class Optimizer {
   using Rates = std::array<double, StepInput::k_rates>;
   void set_learning_rates(const Rates& rates) { rates_ = rates; }
   void set_learning_rate(double rate) { rates_.fill(rate); }
-  /// Call after others have used the moments: those in files are evicted from memory.
-  void put_away() const;
-  /// Moments are in files, so that an update is more than kernels.
+  /// Some of what it updates is in files, so that an update is more than kernels.
   bool is_in_files() const { return files_ != nullptr; }
-  /// Each moment for all own ranges, concatenated. Those in files are mapped, and current until the
-  /// next update().
+  /// Each moment for all own ranges, without gaps; current until the next update().
   const std::vector<Moment>& moments() const;
+  /// Likewise the parameters; null: they are not in a file.
+  ValueFile* parameter_file() const;
 
  private:
   /// A part of the arena, and the offset of its moments.
@@ -151,8 +157,11 @@ class Optimizer {
   const TensorTable* tensors_;
   std::vector<Own> own_;
   std::vector<Moment> moments_;
-  std::unique_ptr<MomentFiles> files_; ///< Null: moments are in memory.
-  Buffer direction_;                   ///< LAMB's direction, as large as the largest tensor.
+  std::vector<Buffer> moment_memory_;        ///< Those that are not in files.
+  std::unique_ptr<StateFiles> files_;        ///< Null: all is in memory.
+  std::optional<std::size_t> parameter_row_; ///< In files_.
+  std::optional<std::size_t> moment_row_;    ///< The first one's, likewise.
+  Buffer direction_;                         ///< LAMB's direction, as large as the largest tensor.
   StepRule step_rule_;
   UpdateRule decaying_;
   UpdateRule free_;           ///< Rule for parameters without weight decay.

@@ -390,18 +390,11 @@ ForecastOptions forecast_options(const TrainerOptions& options) {
           .latency = options.plan_latency * 1e-6};
 }
 
-/// What of a run has no form on a GPU; empty: nothing.
-std::string only_on_cpus(const TrainerOptions& options, const Cluster& cluster) {
-  return is_elastic(options, cluster) ? "elastic workers run on CPUs only"
-         : offload_of(options).parameters.empty()
-             ? ""
-             : "only CPU ranks can offload parameters to files";
-}
-
 RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) {
   RankOptions ranks{.cluster = cluster,
                     .devices = parse_devices(options.devices),
-                    .no_gpu = only_on_cpus(options, cluster),
+                    .no_gpu =
+                        is_elastic(options, cluster) ? "elastic workers run on CPUs only" : "",
                     .ops = parse_cross_device_ops(options.cross_device_ops),
                     .comm = comm_options(options)};
   if (ranks.devices.empty()) {

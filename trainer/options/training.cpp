@@ -255,8 +255,8 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--offload-param",
        .target = &o.offload_param,
        .metavar = "PLACE",
-       .help = "Offload a rank's own part of the parameters in the same way, with --zero-stage=3; "
-               "to a folder on CPU ranks only [none]",
+       .help = "Offload a rank's own part of the parameters in the same way, with --zero-stage=3 "
+               "[none]",
        .group = group,
        .complete = dtrain::Complete::directory},
       {.flags = "--precision",

@@ -88,7 +88,6 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
     : device(device_),
       model(make_fitting(model_options, device, copies_of(sharding_, communicator, offload))),
       sharding(sharding_), own(own_ranges(*model, sharding, communicator)),
-      is_in_file(sharding.stage == 3 && !offload.parameters.empty()),
       memory(sharding.stage == 0   ? device.allocate(model->tensors().arena_size(), DType::f32)
              : sharding.stage == 3 ? device.allocate_paged(model->tensors().arena_size())
                                    : Buffer(0)),
@@ -101,13 +100,10 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
       gradient_memory(sharding.stage >= 2 ? device.allocate_paged(parameters.size()) : Buffer(0)),
       rounded(0), factors(0),
       optimizer(optimizer_options, parameters, {}, device, &model->tensors(), own,
-                offload.optimizer, offload.optimizer_is_on_host && !device.is_host()) {
+                {.moments = offload.optimizer,
+                 .moments_are_on_host = offload.optimizer_is_on_host && !device.is_host(),
+                 .parameters = sharding.stage == 3 ? offload.parameters : ""}) {
   optimizer.set_own_parameters(own_memory.span());
-  if (is_in_file) {
-    for (const ArenaRange& range : own) {
-      device.move_to_file(parameters.subspan(range.first, range.size()), offload.parameters);
-    }
-  }
 }
 
 Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
@@ -129,8 +125,8 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
               offload) {}
 
 Replica::Replica(const ModelOptions& model_options, Device& device_)
-    : device(device_), model(make_model(model_options, device)), is_in_file(false), memory(0),
-      own_memory(0), gradient_memory(0), rounded(0), factors(0),
+    : device(device_), model(make_model(model_options, device)), memory(0), own_memory(0),
+      gradient_memory(0), rounded(0), factors(0),
       optimizer({}, {}, {}, device, nullptr, {ArenaRange{}}) {}
 
 void Replica::place(std::span<float> parameters_, std::span<float> gradients_) {
@@ -164,23 +160,13 @@ void Replica::for_each_own(const Body& body) const {
   const OwnChunks chunks = own_chunks();
   std::size_t behind = 0;
   for (const ArenaRange& range : own) {
-    body(range, chunks.memory.subspan(chunks.is_arena ? range.first : behind, range.size()));
+    body(chunks.values, chunks.is_arena ? range.first : behind, range);
     behind += range.size();
   }
 }
 
-void Replica::put_away(const ArenaRange& bucket) const {
-  if (is_in_file) {
-    for (const ArenaRange& range : own) {
-      if (range.first >= bucket.first && range.last <= bucket.last) {
-        device.release(parameters.subspan(range.first, range.size()));
-      }
-    }
-  }
-}
-
 void Replica::initialize(std::uint64_t seed) const {
-  if (sharding.stage < 3 || device.is_host()) {
+  if (sharding.stage < 3) {
     const HostView view(device, parameters);
     model->initialize(seed, view.values());
     view.write_back();
@@ -188,19 +174,18 @@ void Replica::initialize(std::uint64_t seed) const {
   }
   const Buffer whole = Buffer::paged(parameters.size(), DType::f32);
   model->initialize(seed, whole.span());
-  for_each_own([&](const ArenaRange& range, std::span<float> chunk) {
-    device.commit(chunk);
-    device.stream().copy(whole.data() + range.first, chunk.data(), chunk.size_bytes());
+  for_each_own([&](const StoredValues& values, std::size_t at, const ArenaRange& range) {
+    values.write(device, at, whole.span().subspan(range.first, range.size()));
   });
 }
 
 std::string Replica::suspect() const {
-  if (sharding.stage < 3 || device.is_host()) {
+  if (sharding.stage < 3) {
     return model->tensors().suspect(HostView(device, parameters).values());
   }
   const Buffer whole = Buffer::paged(parameters.size(), DType::f32);
-  for_each_own([&](const ArenaRange& range, std::span<float> chunk) {
-    device.stream().copy(chunk.data(), whole.data() + range.first, chunk.size_bytes());
+  for_each_own([&](const StoredValues& values, std::size_t at, const ArenaRange& range) {
+    values.read(device, at, whole.span().subspan(range.first, range.size()));
   });
   return model->tensors().suspect(whole.span());
 }
@@ -213,7 +198,7 @@ std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) cons
     return std::make_unique<Replicated>(model->units(), arenas);
   }
   auto owner = std::make_unique<Gathered>(communicator, device, model->units(),
-                                          shards(communicator), arenas, own_chunks(), is_in_file);
+                                          shards(communicator), arenas, own_chunks());
   owner->change(); // Keeps only the chunks that this rank owns.
   return owner;
 }

@@ -89,11 +89,11 @@ struct Replica {
 
   /// Of a replica that ranks share: the parameters that this rank has to stay.
   OwnChunks own_chunks() const {
-    return own_memory.size() > 0 ? OwnChunks{own_memory.span(), false}
-                                 : OwnChunks{parameters, true};
+    ValueFile* const file = optimizer.parameter_file();
+    return file != nullptr         ? OwnChunks{{.file = file}, false}
+           : own_memory.size() > 0 ? OwnChunks{{own_memory.span()}, false}
+                                   : OwnChunks{{parameters}, true};
   }
-  /// Call after own parameters of a bucket have been used: those in a file are evicted from memory.
-  void put_away(const ArenaRange& bucket) const;
   /// The tensor with the largest parameter that this rank has, TensorTable::suspect(). Waits for
   /// the device.
   std::string suspect() const;
@@ -107,7 +107,6 @@ struct Replica {
   std::unique_ptr<Model> model;
   Sharding sharding;           ///< Its stage is 0 where this rank has all.
   std::vector<ArenaRange> own; ///< What its optimizer updates; empty: all.
-  bool is_in_file;             ///< What this rank has of parameters that are shared.
   Buffer memory;               ///< What parameters lie in that are not in the communicator's.
   std::span<float> parameters; ///< At stage 3 only what own_chunks() says is there to stay.
   Buffer own_memory;           ///< Its own chunks in pinned memory; empty: `parameters` has them.

@@ -9,6 +9,7 @@
 #include "trainer/checkpoint/hugging_face.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/host_view.h"
+#include "trainer/device/unlinked_file.h"
 #include "trainer/errors.h"
 #include "trainer/monitor/figures.h"
 #include "trainer/run/evaluate.h"
@@ -40,7 +41,7 @@ TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Datase
                          const AllSamples& samples, int ranks, bool is_elastic)
     : options_(options), device_(device), data_(data),
       settings_(make_run_settings(options, ranks, is_elastic, samples)),
-      saver_(options.offload.optimizer.empty() && options.offload.parameters.empty()) {
+      saver_(!options.offload.is_to_files()) {
   set_matmul_precision(device, options.matmul_precision);
   settings_.data = digest(data);
   const CpuKernels* const cpu = device_.cpu_kernels();
@@ -101,11 +102,13 @@ void TrainingRun::start_or_resume(Outputs& outputs, int ranks) {
   }
 }
 
-/// Of ranks that share them, a GPU has no room for all weights: they stay on the host until each
-/// rank gets its own.
+/// Of ranks that share them, a GPU has no room for all weights, nor has one whose own are in a
+/// file: they stay on the host, or in a file there, until each rank gets its own.
 void TrainingRun::draw(const std::function<void(const std::string&)>& say) {
-  const bool is_apart = is_shared() && !device_.is_host();
-  drawn_ = Buffer::paged(is_apart ? replica_->parameters.size() : 0, DType::f32);
+  const std::string& folder = options_.offload.parameters;
+  const bool is_apart = is_shared() && (!device_.is_host() || !folder.empty());
+  const std::size_t count = is_apart ? replica_->parameters.size() : 0;
+  drawn_ = folder.empty() ? Buffer::paged(count, DType::f32) : file_backed(folder, count);
   std::optional<HostView> parameters;
   if (!is_apart) {
     parameters.emplace(device_, replica_->parameters);
@@ -184,26 +187,36 @@ void TrainingRun::share_state(Communicator& communicator, int source) {
 /// A rank that has a state receives the new one beside it and replaces it once complete: if this
 /// fails halfway, the rank still has a whole state.
 void TrainingRun::broadcast_arenas(Communicator& communicator, int source) {
-  std::vector<std::pair<std::span<float>, std::string>> arenas = {
-      {replica_->parameters, "parameters"}};
+  std::vector<std::pair<StoredValues, std::string>> arenas = {
+      {{replica_->parameters}, "parameters"}};
   for (const Optimizer::Moment& moment : replica_->optimizer.moments()) {
-    arenas.emplace_back(moment.values.span(), moment.name);
+    arenas.emplace_back(moment.values, moment.name);
   }
-  if (device_.is_host() && (!has_state_ || communicator.rank() == source)) {
-    for (const auto& [arena, name] : arenas) {
-      communicator.broadcast(std::as_writable_bytes(arena), source, name);
-      replica_->optimizer.put_away();
-    }
-    return;
-  }
+  const std::size_t size = replica_->parameters.size();
+  const bool is_source = communicator.rank() == source;
+  const bool keeps = has_state_ && !is_source;
   std::vector<Buffer> received;
-  for (const auto& [arena, name] : arenas) {
-    Buffer& buffer = received.emplace_back(arena.size());
-    device_.stream().copy(arena.data(), buffer.data(), arena.size_bytes());
-    communicator.broadcast(std::as_writable_bytes(buffer.span()), source, name);
+  for (const auto& [values, name] : arenas) {
+    if (device_.is_host() && values.file == nullptr && !keeps) {
+      communicator.broadcast(std::as_writable_bytes(values.memory), source, name);
+      continue;
+    }
+    constexpr std::size_t k_part = std::size_t{1} << 20; // Of what need not fit into memory.
+    const std::size_t most = values.file == nullptr ? size : k_part;
+    const Buffer& room = received.emplace_back(keeps ? size : std::min(size, most));
+    for (std::size_t at = 0; at < size; at += most) {
+      const auto part = room.span().subspan(keeps ? at : 0, std::min(most, size - at));
+      if (is_source) {
+        values.read(device_, at, part);
+      }
+      communicator.broadcast(std::as_writable_bytes(part), source, name);
+      if (!is_source && !keeps) {
+        values.write(device_, at, part);
+      }
+    }
   }
-  for (std::size_t i = 0; i < arenas.size(); ++i) {
-    device_.stream().copy(received[i].data(), arenas[i].first.data(), received[i].bytes());
+  for (std::size_t i = 0; keeps && i < arenas.size(); ++i) {
+    arenas[i].first.write(device_, 0, received[i].span());
   }
 }
 
@@ -222,7 +235,7 @@ void TrainingRun::scatter_arenas(Communicator& communicator, int source) {
   }
   const Shards shards = replica_->shards(communicator);
   const auto scatter = [&](std::size_t arena, const OwnChunks& own) {
-    const float* const drawn = (device_.is_host() ? replica_->parameters : drawn_.span()).data();
+    const float* const drawn = (drawn_.size() > 0 ? drawn_.span() : replica_->parameters).data();
     const auto fill = [&](const ArenaRange& range, std::span<float> to) {
       loaded_ ? loaded_->read(arena, range, to)
               : (void)std::copy_n(drawn + range.first, to.size(), to.data());
@@ -236,12 +249,11 @@ void TrainingRun::scatter_arenas(Communicator& communicator, int source) {
   }
   if (is_loaded) {
     for (std::size_t i = 0; i < replica_->optimizer.moments().size(); ++i) {
-      scatter(1 + i, {replica_->optimizer.moments()[i].values.span(), false});
+      scatter(1 + i, {replica_->optimizer.moments()[i].values, false});
     }
   }
   loaded_.reset();
   drawn_ = Buffer(0);
-  replica_->optimizer.put_away();
 }
 
 /// Computed from the position in the data: earlier steps may have had another global batch size.
@@ -403,7 +415,6 @@ void TrainingRun::export_weights(Communicator& communicator) {
                      if (is_first) {
                        std::copy(values.begin(), values.end(), whole.data() + bucket.first);
                      }
-                     replica_->put_away(bucket);
                    });
     if (is_first) {
       write(whole.span());
@@ -441,7 +452,6 @@ void TrainingRun::save(Communicator& communicator) {
     }
     saver_.save(options_.checkpoint_dir, *replica_, progress_, communicator,
                 static_cast<std::size_t>(options_.keep));
-    replica_->optimizer.put_away();
   }
   saved_at_ = progress_.step;
 }

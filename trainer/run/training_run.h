@@ -79,7 +79,7 @@ class TrainingRun {
   std::unique_ptr<Replica> replica_;         ///< From the first begin() on.
   CheckpointSaver saver_;                    ///< What it saves is the replica's.
   std::unique_ptr<CheckpointReader> loaded_; ///< Until ranks that share a replica have its state,
-  Buffer drawn_{0};                          ///< and first weights that GPUs share.
+  Buffer drawn_{0};                          ///< and first weights, likewise: see draw().
   Progress progress_;
   bool has_state_ = false;
   std::int64_t saved_at_ = -1;

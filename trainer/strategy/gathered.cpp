@@ -5,16 +5,26 @@
 namespace trainer {
 
 Gathered::Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
-                   const Shards& shards, const Arenas& arenas, const OwnChunks& own,
-                   bool is_in_file)
+                   const Shards& shards, const Arenas& arenas, const OwnChunks& own)
     : Replicated(units, arenas), communicator_(communicator), device_(device), shards_(shards),
-      own_(own), is_in_file_(is_in_file), copies_(own.is_arena ? nullptr : device.make_stream()),
-      fetched_(units_.size()) {
+      own_(own), copies_(own.is_arena || device.is_host() ? nullptr : device.make_stream()),
+      gathers_(communicator.world_size() > 1 || copies_), fetched_(units_.size()) {
   std::size_t behind = 0;
   for (std::size_t bucket = 0; bucket < shards_.buckets().size(); ++bucket) {
     const ArenaRange mine = shards_.own(bucket);
     buckets_.push_back({.own_at = own_.is_arena ? mine.first : behind});
     behind += mine.size();
+  }
+}
+
+Gathered::~Gathered() {
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.read) {
+      try {
+        own_.values.file->wait(*bucket.read);
+      } catch (const std::exception&) { // Whoever needs it is told.
+      }
+    }
   }
 }
 
@@ -29,54 +39,114 @@ ArenaRange Gathered::buckets_of(std::size_t unit) const {
           static_cast<std::size_t>(last - all.begin())};
 }
 
+/// One that is free once what was in it is copied, before any that has to be allocated.
+std::size_t Gathered::find_staging() {
+  auto found =
+      std::find_if(staging_.begin(), staging_.end(), [](const Staging& s) { return !s.is_taken; });
+  if (found != staging_.end()) {
+    if (found->copied) {
+      found->copied->wait();
+    }
+    found->is_taken = true;
+    return static_cast<std::size_t>(found - staging_.begin());
+  }
+  std::size_t largest = 0;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    largest = std::max(largest, shards_.own(bucket).size());
+  }
+  staging_.push_back({device_.allocate_pinned(largest, DType::f32)});
+  return staging_.size() - 1;
+}
+
+void Gathered::start_read(std::size_t number) {
+  Bucket& bucket = buckets_[number];
+  if (bucket.is_here || bucket.is_coming || bucket.read) {
+    return;
+  }
+  const ArenaRange mine = shards_.own(number);
+  std::span<float> to = arenas_.parameters.subspan(mine.first, mine.size());
+  if (copies_) {
+    bucket.staging = find_staging();
+    to = staging_[bucket.staging].memory.span().first(mine.size());
+  } else {
+    device_.commit(to);
+  }
+  bucket.read = own_.values.file->start_read(bucket.own_at, to);
+}
+
+void Gathered::end_read(Bucket& bucket) {
+  own_.values.file->wait(*bucket.read);
+  bucket.read.reset();
+}
+
+/// To the GPU.
+void Gathered::copy_own(std::size_t number) {
+  Bucket& bucket = buckets_[number];
+  const ArenaRange mine = shards_.own(number);
+  const bool was_read = own_.values.file != nullptr;
+  const float* const from =
+      was_read ? staging_[bucket.staging].memory.data() : own_.values.memory.data() + bucket.own_at;
+  copies_->wait(*device_.stream().record());
+  copies_->copy(from, arenas_.parameters.data() + mine.first, mine.size() * sizeof(float));
+  bucket.copied = copies_->record();
+  if (was_read) {
+    staging_[bucket.staging].copied = bucket.copied;
+    staging_[bucket.staging].is_taken = false;
+  }
+}
+
 void Gathered::start(std::size_t number) {
   Bucket& bucket = buckets_[number];
-  if (!bucket.is_here && !bucket.is_coming) {
-    const ArenaRange& range = shards_.buckets()[number];
-    const std::span<float> whole = arenas_.parameters.subspan(range.first, range.size());
-    device_.commit(whole);
-    if (copies_) {
-      const ArenaRange mine = shards_.own(number);
-      copies_->wait(*device_.stream().record());
-      copies_->copy(own_.memory.data() + bucket.own_at, arenas_.parameters.data() + mine.first,
-                    mine.size() * sizeof(float));
-      bucket.copied = copies_->record();
-    }
-    bucket.ticket = communicator_.start({.kind = Collective::Kind::all_gather,
-                                         .range = whole,
-                                         .name = "parameters",
-                                         .after = bucket.copied.get()});
-    bucket.is_coming = true;
+  if (bucket.is_here || bucket.is_coming) {
+    return;
   }
+  if (own_.values.file != nullptr) {
+    start_read(number);
+  }
+  bucket.is_coming = true;
+  if (!gathers_) {
+    return;
+  }
+  const ArenaRange& range = shards_.buckets()[number];
+  const std::span<float> whole = arenas_.parameters.subspan(range.first, range.size());
+  device_.commit(whole);
+  if (bucket.read) {
+    end_read(bucket);
+  }
+  if (copies_) {
+    copy_own(number);
+  }
+  bucket.ticket = communicator_.start({.kind = Collective::Kind::all_gather,
+                                       .range = whole,
+                                       .name = "parameters",
+                                       .after = bucket.copied.get()});
 }
 
 void Gathered::wait(Bucket& bucket) {
-  if (bucket.is_coming) {
-    communicator_.wait_in(device_.stream(), bucket.ticket);
-    if (bucket.copied) { // One rank's gather has not waited for it.
-      device_.stream().wait(*bucket.copied);
-    }
-    bucket.is_coming = false;
-    bucket.is_here = true;
+  if (!bucket.is_coming) {
+    return;
   }
+  if (gathers_) {
+    communicator_.wait_in(device_.stream(), bucket.ticket);
+  } else if (bucket.read) {
+    end_read(bucket);
+  }
+  if (bucket.copied) { // One rank's gather has not waited for it.
+    device_.stream().wait(*bucket.copied);
+  }
+  bucket.is_coming = false;
+  bucket.is_here = true;
 }
 
 void Gathered::give_back(std::size_t number) {
-  wait(buckets_[number]);
-  buckets_[number].is_here = false;
-  if (copies_) {
+  Bucket& bucket = buckets_[number];
+  wait(bucket);
+  bucket.is_here = false;
+  if (own_.is_arena) {
+    discard_others(device_, shards_, number, arenas_.parameters);
+  } else {
     const ArenaRange& range = shards_.buckets()[number];
     device_.discard(arenas_.parameters.subspan(range.first, range.size()));
-  } else {
-    discard_others(device_, shards_, number, arenas_.parameters);
-  }
-  put_away(number);
-}
-
-void Gathered::put_away(std::size_t bucket) {
-  if (is_in_file_) {
-    const ArenaRange own = shards_.own(bucket);
-    device_.release(arenas_.parameters.subspan(own.first, own.size()));
   }
 }
 
@@ -92,16 +162,28 @@ void Gathered::fetch(std::size_t unit) {
   }
 }
 
+void Gathered::read_ahead(std::size_t unit) {
+  const ArenaRange range = buckets_of(unit);
+  for (std::size_t bucket = range.first; bucket < range.last; ++bucket) {
+    start_read(bucket);
+  }
+}
+
 UnitMemory Gathered::need(std::size_t unit) {
   if (at_ == order_.size()) {
     order_.push_back({unit, true});
   }
   ++at_;
   fetch(unit);
-  const auto next = std::find_if(order_.begin() + static_cast<std::ptrdiff_t>(at_), order_.end(),
-                                 [](const Use& use) { return use.needs; });
+  const auto needs = [](const Use& use) { return use.needs; };
+  const auto next =
+      std::find_if(order_.begin() + static_cast<std::ptrdiff_t>(at_), order_.end(), needs);
   if (next != order_.end()) {
     fetch(next->unit);
+    const auto after = std::find_if(next + 1, order_.end(), needs);
+    if (own_.values.file != nullptr && gathers_ && after != order_.end()) {
+      read_ahead(after->unit);
+    }
   }
   const ArenaRange range = buckets_of(unit);
   for (std::size_t bucket = range.first; bucket < range.last; ++bucket) {
@@ -136,6 +218,12 @@ void Gathered::change() {
   std::fill(fetched_.begin(), fetched_.end(), false);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     buckets_[bucket].users = 0;
+    if (buckets_[bucket].read) { // And is not needed now.
+      end_read(buckets_[bucket]);
+      if (copies_) {
+        staging_[buckets_[bucket].staging].is_taken = false;
+      }
+    }
     give_back(bucket);
   }
 }
@@ -162,7 +250,7 @@ void gather_arena(Communicator& communicator, Device& device, const Shards& shar
 namespace {
 
 /// Calls `body` once a bucket with what it is, room for it on the host, this rank's own part of
-/// that, and where this lies in the device's memory.
+/// that, and where this begins in `own`.
 template <typename Body>
 void for_each_bucket(const Shards& shards, const OwnChunks& own, const Body& body) {
   std::size_t largest = 0;
@@ -176,7 +264,7 @@ void for_each_bucket(const Shards& shards, const OwnChunks& own, const Body& bod
     const ArenaRange mine = shards.own(i);
     body(bucket, room.span().first(bucket.size()),
          room.span().subspan(mine.first - bucket.first, mine.size()),
-         own.memory.data() + (own.is_arena ? mine.first : behind));
+         own.is_arena ? mine.first : behind);
     behind += mine.size();
   }
 }
@@ -186,43 +274,40 @@ void for_each_bucket(const Shards& shards, const OwnChunks& own, const Body& bod
 void gather_buckets(Communicator& communicator, Device& device, const Shards& shards,
                     const OwnChunks& own,
                     const std::function<void(const ArenaRange&, std::span<const float>)>& take) {
-  for_each_bucket(shards, own,
-                  [&](const ArenaRange& bucket, std::span<float> room, std::span<float> mine,
-                      const float* on_device) {
-                    device.stream().copy(on_device, mine.data(), mine.size_bytes());
-                    communicator.wait(
-                        communicator.start(Collective::Kind::all_gather, room, "state"));
-                    take(bucket, room);
-                  });
+  for_each_bucket(
+      shards, own,
+      [&](const ArenaRange& bucket, std::span<float> room, std::span<float> mine, std::size_t at) {
+        own.values.read(device, at, mine);
+        communicator.wait(communicator.start(Collective::Kind::all_gather, room, "state"));
+        take(bucket, room);
+      });
 }
 
 void fill_chunks(Device& device, const Shards& shards,
                  const std::function<void(const ArenaRange&, std::span<float> to)>& fill,
                  const OwnChunks& own) {
-  for_each_bucket(shards, own,
-                  [&](const ArenaRange& bucket, std::span<float> room, std::span<float> mine,
-                      float* on_device) {
-                    const std::size_t first =
-                        bucket.first + static_cast<std::size_t>(mine.data() - room.data());
-                    fill({first, first + mine.size()}, mine);
-                    device.commit({on_device, mine.size()});
-                    device.stream().copy(mine.data(), on_device, mine.size_bytes());
-                  });
+  for_each_bucket(
+      shards, own,
+      [&](const ArenaRange& bucket, std::span<float> room, std::span<float> mine, std::size_t at) {
+        const std::size_t first =
+            bucket.first + static_cast<std::size_t>(mine.data() - room.data());
+        fill({first, first + mine.size()}, mine);
+        own.values.write(device, at, mine);
+      });
 }
 
 void scatter_buckets(Communicator& communicator, Device& device, const Shards& shards, int source,
                      const std::function<void(const ArenaRange&, std::span<float> to)>& fill,
                      const OwnChunks& own) {
-  for_each_bucket(shards, own,
-                  [&](const ArenaRange& bucket, std::span<float> room, std::span<float> mine,
-                      float* on_device) {
-                    if (communicator.rank() == source) {
-                      fill(bucket, room);
-                    }
-                    communicator.broadcast(std::as_writable_bytes(room), source, "state");
-                    device.commit({on_device, mine.size()});
-                    device.stream().copy(mine.data(), on_device, mine.size_bytes());
-                  });
+  for_each_bucket(
+      shards, own,
+      [&](const ArenaRange& bucket, std::span<float> room, std::span<float> mine, std::size_t at) {
+        if (communicator.rank() == source) {
+          fill(bucket, room);
+        }
+        communicator.broadcast(std::as_writable_bytes(room), source, "state");
+        own.values.write(device, at, mine);
+      });
 }
 
 } // namespace trainer

@@ -1,15 +1,20 @@
 // The owner (nn/parameter_owner.h) of parameters at ZeRO's stage 3 (strategy/shards.h): a rank
 // holds its own chunks, gathers each unit before the model uses it, and frees the other ranks'
-// chunks after. Own chunks that are in the host's memory are copied to the device before each
-// gather, on a stream of their own, beside what is computed; after it they are freed there, too.
+// chunks after. Own chunks that are elsewhere, in the host's memory or in a file, come to the arena
+// before each gather, beside what is computed, and are freed there after it, too: a CPU's are read
+// into their places, a GPU's copied there on a stream of their own, from pinned memory that the
+// file was read into.
 //
 // The first pass records the order in which the model needs its units; from then on the gather of
 // the next unit starts before the wait for this one, and runs while this one is computed with. So
-// two units are in memory at a time, and the buckets that they share with others.
+// two units are in memory at a time, and the buckets that they share with others; and of the unit
+// after them the own chunks, where these are being read from a file. One rank on a CPU gathers
+// nothing, so it reads the next unit alone.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,12 +27,11 @@ namespace trainer {
 
 class Gathered final : public Replicated {
  public:
-  /// `arenas`: paged memory of the device. `own`: the own chunks, in the arena of parameters or in
-  /// pinned memory. `is_in_file`: those in the arena are in a file. All arguments but `shards`
-  /// outlive the owner.
+  /// `arenas`: paged memory of the device. `own`: the own chunks, in the arena of parameters, in
+  /// pinned memory or in a file. All arguments but `shards` outlive the owner.
   Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
-           const Shards& shards, const Arenas& arenas, const OwnChunks& own,
-           bool is_in_file = false);
+           const Shards& shards, const Arenas& arenas, const OwnChunks& own);
+  ~Gathered() override; ///< Waits for what is being read.
 
   /// Begins a pass; each pass needs the units in the same order.
   void begin_pass() override { at_ = 0; }
@@ -35,33 +39,45 @@ class Gathered final : public Replicated {
   void done(std::size_t unit) override;
   bool is_shared() const override { return true; }
 
-  /// Call after a bucket's own chunk has been used.
-  void put_away(std::size_t bucket);
-
   /// Frees all chunks of other ranks: they have changed, or are not needed.
   void change() override;
 
  private:
   struct Bucket {
-    std::size_t own_at; ///< Its own chunk in own_.memory.
+    std::size_t own_at; ///< Where its own chunk begins in own_.
     int users = 0;
-    bool is_here = false; ///< In memory, or being gathered:
+    bool is_here = false;   ///< In memory, or being gathered:
+    bool is_coming = false; ///< by this ticket.
     Communicator::Ticket ticket = 0;
-    std::unique_ptr<Event> copied = nullptr; ///< Its own chunk, to the device.
-    bool is_coming = false;
+    std::shared_ptr<Event> copied = nullptr; ///< Its own chunk, to the device.
+    /// Its own chunk is being read, or has been, for the next gather: to staging memory, for a GPU.
+    std::optional<ValueFile::Ticket> read = std::nullopt;
+    std::size_t staging = 0;
+  };
+  /// Pinned memory for a chunk on its way from a file to a GPU.
+  struct Staging {
+    Buffer memory;
+    bool is_taken = true;
+    std::shared_ptr<Event> copied = nullptr; ///< What was in it last has been, after this.
   };
   void fetch(std::size_t unit);
+  void read_ahead(std::size_t unit);
   void wait(Bucket& bucket);
   void start(std::size_t bucket);
+  void start_read(std::size_t bucket);
+  void end_read(Bucket& bucket);
+  void copy_own(std::size_t bucket);
   void give_back(std::size_t bucket);
+  std::size_t find_staging();
   ArenaRange buckets_of(std::size_t unit) const;
 
   Communicator& communicator_;
   Device& device_;
   Shards shards_;
   OwnChunks own_;
-  bool is_in_file_;
-  std::unique_ptr<Stream> copies_; ///< Of own chunks to the device; null: they are there.
+  std::unique_ptr<Stream> copies_; ///< Of own chunks to a GPU; null: they are, or are read, there.
+  bool gathers_;                   ///< From other ranks, or to a GPU.
+  std::vector<Staging> staging_;
   std::vector<Bucket> buckets_;
   std::vector<bool> fetched_; ///< Per unit.
   struct Use {

@@ -15,7 +15,6 @@ Reduced::Reduced(Communicator& communicator, Replica& replica, const Buckets& bu
       shards_(gradients_.size(), is_alone() ? Buckets(k_one_bucket, wire_) : buckets,
               communicator.rank(), communicator.world_size()),
       owner_(replica.make_owner(communicator)),
-      gathered_(replica.sharding.stage == 3 ? static_cast<Gathered*>(owner_.get()) : nullptr),
       updates_(is_alone() && !replica.device.is_host() && !replica.optimizer.is_in_files()
                    ? Updates::with_pass
                : (replica.registered.empty() || is_own_chunks_only()) && !needs_norm &&
@@ -99,9 +98,7 @@ void Reduced::synchronise() {
 void Reduced::update_bucket(std::size_t bucket) {
   const ArenaRange& range = shards_.buckets()[bucket];
   replica_.optimizer.update(range.first, range.last);
-  if (gathered_ != nullptr) {
-    gathered_->put_away(bucket);
-  } else if (is_own_chunks_only()) {
+  if (is_own_chunks_only() && replica_.sharding.stage < 3) {
     gathers_.push_back(communicator_.start(Collective::Kind::all_gather,
                                            replica_.parameters.subspan(range.first, range.size()),
                                            "parameters"));

@@ -62,7 +62,6 @@ class Reduced final : public Exchange {
   WireType wire_;
   Shards shards_;
   std::unique_ptr<Replicated> owner_; ///< Of the replica's parameters.
-  Gathered* gathered_;                ///< owner_ at stage 3; else null.
   Updates updates_;
   std::vector<UnderWay> under_way_;           ///< In this step.
   std::size_t given_back_ = 0;                ///< Buckets whose chunks of other ranks are freed.

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "trainer/collectives/wire.h"
+#include "trainer/device/stored_values.h"
 #include "trainer/nn/tensor_table.h"
 
 namespace trainer {
@@ -59,6 +60,8 @@ struct Offload {
   std::string parameters = {};         ///< At stage 3, which shares them among ranks.
   bool optimizer_is_on_host = false;   ///< A GPU's are in the host's memory.
   bool parameters_are_on_host = false; ///< Likewise, at stage 3.
+
+  bool is_to_files() const { return !optimizer.empty() || !parameters.empty(); }
 };
 
 /// The stage that a rank takes of the one that was asked for. One rank shares nothing, but at stage
@@ -71,8 +74,8 @@ inline int stage_taken(int stage, int ranks, const Offload& offload, bool is_on_
 
 /// Where a rank keeps its own chunks.
 struct OwnChunks {
-  std::span<float> memory; ///< Its device's, or pinned memory of the host.
-  bool is_arena;           ///< They are at their places in an arena; else without gaps.
+  StoredValues values;
+  bool is_arena; ///< They are at their places in an arena; else without gaps.
 };
 
 class Shards {

@@ -212,16 +212,17 @@ def test_every_zero_stage_learns_on_gpus_what_stage_0_learns(on_cpu, data, tmp_p
                             "--lr-schedule=constant", DTRAIN_FAKE_PAGE="4096")
         return held_out([end(rank)[0] for rank in ranks][0])
     expected = run(6, 0)
-    on_host = ["--offload-param=cpu"]
-    for which in ([1], [2], [3], [3, *on_host], [3, *on_host, "--offload-optimizer=cpu"],
+    on_host, in_file = "--offload-param=cpu", f"--offload-param={tmp_path}"
+    for which in ([1], [2], [3], [3, on_host], [3, on_host, "--offload-optimizer=cpu"],
                   [2, f"--offload-optimizer={tmp_path}"],
-                  [3, *on_host, f"--offload-optimizer={tmp_path}"]):
+                  [3, on_host, f"--offload-optimizer={tmp_path}"], [3, in_file],
+                  [3, in_file, "--offload-optimizer=cpu"],
+                  [3, in_file, f"--offload-optimizer={tmp_path}"]):
         run(3, *which)
         assert run(6, *which) == expected
 
 
-def test_one_gpu_learns_with_its_parameters_in_the_hosts_memory_what_it_learns_without(
-        on_cpu, data, tmp_path):
+def test_one_gpu_learns_with_its_parameters_elsewhere_what_it_learns_without(on_cpu, data, tmp_path):
     def run(name, steps, *flags):
         out, _ = end(start(on_cpu, data, "--device=cuda", f"--steps={steps}", "--batch-size=16",
                            "--clip-norm=1", f"--checkpoint-dir={tmp_path / name}", "--resume",
@@ -229,11 +230,14 @@ def test_one_gpu_learns_with_its_parameters_in_the_hosts_memory_what_it_learns_w
         path, = (tmp_path / name).glob(f"step-*{steps}.safetensors")
         return out, (held_out(out), path.read_bytes())
     _, expected = run("whole", 6)
-    for flags in (["--offload-param=cpu"], ["--offload-param=cpu", f"--offload-optimizer={tmp_path}"]):
-        name = str(len(flags))
+    on_host, in_file = "--offload-param=cpu", f"--offload-param={tmp_path}"
+    for flags in ([on_host], [on_host, f"--offload-optimizer={tmp_path}"], [in_file],
+                  [in_file, f"--offload-optimizer={tmp_path}"]):
+        name = "".join(flags).replace("/", "_")
         run(name, 3, "--zero-stage=3", *flags)
         out, found = run(name, 6, "--zero-stage=3", *flags)
-        assert ", ZeRO stage 3, parameters in the host's memory" in out
+        place = f"in {tmp_path}" if in_file in flags else "in the host's memory"
+        assert f", ZeRO stage 3, parameters {place}" in out
         assert found == expected
 
 

@@ -142,12 +142,13 @@ def cut_off(worker):
 
 def test_a_global_batch_stays_whatever_the_number_of_workers(job, home, data):
     """Its samples are shared out anew, in passes of one size at most; so every step is of the same
-    samples as with one worker, and losses differ by the rounding of sums alone."""
+    samples as with one worker, and losses differ by the rounding of sums alone. What is in files
+    is sent to who joins, too."""
     flags = ["--global-batch-size=100", "--batch-size=24", "--epochs=40", "--log-every=1"]
     alone = home.folder / "alone.csv"
     home.trainer(f"--data={data}", "--global-batch-size=100", "--epochs=40", "--log-every=1",
                  f"--csv={alone}")
-    workers = job(3, *flags, "--min-workers=1")
+    workers = job(3, *flags, "--min-workers=1", f"--offload-optimizer={home.folder}")
     until(lambda: len(workers.steps()) > 5, workers)
     workers.of_rank[1].kill()
     until(lambda: "lost rank 1" in workers.text(), workers)

@@ -204,6 +204,33 @@ TEST_CASE(
   CHECK(cuda_on_cpu::live() == before);
 }
 
+TEST_CASE("parameters in files have the bits of stage 0 on GPUs, and give all memory back") {
+  const std::size_t before = cuda_on_cpu::live();
+  const std::string folder = std::filesystem::temp_directory_path();
+  Run run = on_images();
+  run.offload.parameters = folder;
+  {
+    const Variable no_pages("DTRAIN_FAKE_PAGE", "0");
+    check_stages(run, {3});
+  }
+  const Variable page("DTRAIN_FAKE_PAGE", "16384");
+  check_stages(run, {3});
+  run.rows = 6;
+  run.step = {.buckets = 1 << 14, .rows_at_once = 4, .clip_norm = 0.5};
+  run.offload.optimizer_is_on_host = true;
+  run.ranks = 1;
+  check_stages(run, {3});
+  run.offload = {.optimizer = folder, .parameters = folder};
+  check_stages(run, {3});
+  run.ranks = 3;
+  run.by_nccl = true;
+  check_stages(run, {3});
+  Run text = on_text("gpt2");
+  text.offload = run.offload;
+  check_stages(text, {3});
+  CHECK(cuda_on_cpu::live() == before);
+}
+
 TEST_CASE("stages 2 and 3 of ZeRO take the memory of the formulas on GPUs") {
   const Variable page("DTRAIN_FAKE_PAGE", "4096");
   Run run = on_images({128, 128, 128, 128});

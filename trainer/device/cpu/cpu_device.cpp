@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "trainer/clock.h"
-#include "trainer/device/unlinked_file.h"
 
 namespace trainer {
 namespace {
@@ -79,20 +78,6 @@ std::size_t CpuDevice::page_bytes() const { return host_page(); }
 void CpuDevice::discard(std::span<float> part) {
   if (const auto pages = whole_pages(part); !pages.empty()) {
     madvise(pages.data(), pages.size(), MADV_DONTNEED);
-  }
-}
-
-void CpuDevice::fetch(std::span<float> part) {
-#ifdef MADV_POPULATE_WRITE // Since Linux 5.14; without it only memory is lost.
-  const std::size_t before = reinterpret_cast<std::uintptr_t>(part.data()) % host_page();
-  madvise(reinterpret_cast<std::byte*>(part.data()) - before, part.size_bytes() + before,
-          MADV_POPULATE_WRITE);
-#endif
-}
-
-void CpuDevice::move_to_file(std::span<float> part, const std::string& folder) {
-  if (const auto pages = whole_pages(part); !pages.empty()) {
-    UnlinkedFile(folder, pages.size()).map(pages.data());
   }
 }
 

@@ -42,11 +42,6 @@ class CpuDevice : public Device {
   Buffer allocate_paged(std::size_t count) override { return Buffer::paged(count, DType::f32); }
   std::size_t page_bytes() const override;
   void discard(std::span<float> part) override;
-  void move_to_file(std::span<float> part, const std::string& folder) override;
-  void fetch(std::span<float> part) override;
-  void release(std::span<float> part) override {
-    discard(part);
-  } // A shared mapping keeps its contents.
   Buffer allocate_pinned(std::size_t count, DType dtype) override { return {count, dtype}; }
   Stream& stream() override { return *stream_; }
   std::unique_ptr<Stream> make_stream() override;

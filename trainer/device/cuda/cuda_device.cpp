@@ -158,12 +158,6 @@ class Gpu final : public CudaDevice {
               cudaFreeHost(what);
             }};
   }
-  void move_to_file(std::span<float> /*part*/, const std::string& folder) override {
-    refuse_cuda(fmt::format("--offload-param={}: a GPU cannot keep parameters in files; use "
-                            "--offload-param=cpu, the host's memory",
-                            folder));
-  }
-
   Stream& stream() override { return *stream_; }
   std::unique_ptr<Stream> make_stream() override {
     return std::make_unique<CudaStream>(index_, events_, allocations_);

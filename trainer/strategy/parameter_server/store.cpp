@@ -56,7 +56,7 @@ void ShardStore::apply(std::span<const Contribution> contributions) {
 std::vector<ShardStore::Part> ShardStore::parts() const {
   std::vector<Part> parts = {{{"parameter", {parameters_.size()}}, parameters()}};
   for (const Optimizer::Moment& moment : optimizer_.moments()) {
-    parts.push_back({{moment.name, {moment.values.size()}}, moment.values.span()});
+    parts.push_back({{moment.name, {moment.values.memory.size()}}, moment.values.memory});
   }
   return parts;
 }

@@ -86,8 +86,8 @@ TEST_CASE("training, saving, loading and training on gives the same bits as neve
   second.steps(10);
   CHECK(copy(second.replica.parameters) == copy(whole.replica.parameters));
   for (std::size_t i = 0; i < 2; ++i) {
-    CHECK(copy(second.replica.optimizer.moments()[i].values.span()) ==
-          copy(whole.replica.optimizer.moments()[i].values.span()));
+    CHECK(copy(second.replica.optimizer.moments()[i].values.memory) ==
+          copy(whole.replica.optimizer.moments()[i].values.memory));
   }
   CHECK(second.progress.position == whole.progress.position);
 }
@@ -101,7 +101,7 @@ TEST_CASE("a checkpoint's arenas are read by parts that are cut anywhere") {
   REQUIRE(reader.arenas() == 3);
   std::vector<std::vector<float>> arenas = {copy(run.replica.parameters)};
   for (const Optimizer::Moment& moment : run.replica.optimizer.moments()) {
-    arenas.push_back(copy(moment.values.span()));
+    arenas.push_back(copy(moment.values.memory));
   }
   for (std::size_t arena = 0; arena < arenas.size(); ++arena) {
     std::vector<float> found(arenas[arena].size(), -1.0F);

@@ -84,12 +84,15 @@ void fill(Replica& replica, Communicator& communicator, float scale) {
   const std::vector<ArenaRange> own = replica.sharding.stage == 0
                                           ? std::vector{ArenaRange{0, replica.parameters.size()}}
                                           : replica.shards(communicator).own();
+  const OwnChunks chunks = replica.own_chunks();
+  std::size_t behind = 0;
   for (const ArenaRange& range : own) { // The rest is not the rank's to save.
-    std::copy_n(state[0].data() + range.first, range.size(), &replica.parameters[range.first]);
+    chunks.values.write(replica.device, chunks.is_arena ? range.first : behind,
+                        std::span(state[0]).subspan(range.first, range.size()));
+    behind += range.size();
   }
   for (std::size_t i = 0; i < replica.optimizer.moments().size(); ++i) {
-    const std::vector<float> values = own_of(state[i + 1], own);
-    std::copy(values.begin(), values.end(), replica.optimizer.moments()[i].values.span().begin());
+    replica.optimizer.moments()[i].values.write(replica.device, 0, own_of(state[i + 1], own));
   }
 }
 
@@ -102,7 +105,7 @@ void save(
       ranks, stage, models()[0],
       [&](Replica& replica, Communicator& communicator) {
         fill(replica, communicator, scale);
-        CheckpointSaver saver(offload.parameters.empty());
+        CheckpointSaver saver(!offload.is_to_files());
         if (meets && stage > 0) {
           CHECK(saver.meet(folder, communicator));
         }
@@ -333,7 +336,7 @@ TEST_CASE("a value that is no number in any rank's part keeps the checkpoint fro
     CheckpointSaver saver;
     saver.meet(folder.path(), communicator);
     if (communicator.rank() == 1) {
-      replica.optimizer.moments()[0].values.data()[0] = NAN;
+      replica.optimizer.moments()[0].values.memory[0] = NAN;
     }
     saver.save(folder.path(), replica, progress_at(4), communicator);
     saver.wait(communicator);
