@@ -3,6 +3,7 @@ goes on."""
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -10,14 +11,18 @@ import time
 import pytest
 
 from checkpoint_files import checkpoints, last_of, last_saved
-from harness import EXIT_USAGE, soak, until
-from trainer_process import NO_END
+from harness import EXIT_USAGE, held_ports, soak, until
+from trainer_process import NO_END, gang_env
 
 # All that a checkpoint has to bring back: dropout, masks, a loss scale that moves, a warmup.
-FLAGS = ["--model=bert", "--layers=1", "--hidden=32", "--heads=2", "--ff=32", "--max-length=32",
-         "--batch-size=16", "--precision=fp16", "--initial-scale-power=24", "--loss-scale-window=40",
-         "--clip-norm=1", "--lr-schedule=warmup", "--steps=800", "--log-every=10000"]
+SHAPE = ["--layers=1", "--hidden=32", "--heads=2", "--ff=32", "--max-length=32", "--clip-norm=1",
+         "--log-every=10000"]
+PRECISIONS = {"fp16": ["--precision=fp16", "--initial-scale-power=24", "--loss-scale-window=40"],
+              "bf16": ["--precision=bf16"]}
+FLAGS = ["--model=bert", *SHAPE, *PRECISIONS["fp16"], "--batch-size=16", "--lr-schedule=warmup",
+         "--steps=800"]
 ROUNDS = int(os.environ.get("DTRAIN_TEST_KILLS", "20"))
+SEED = int(os.environ.get("DTRAIN_TEST_SEED", "31"))  # Of the first round; each later one has the next.
 
 
 def cut_newest(folder):
@@ -76,6 +81,82 @@ def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(h
     home.run([*command, f"--checkpoint-dir={folder}", *again], seconds=300)
     assert last_of(folder) == whole
     assert passed_over > 0 or ROUNDS < 20
+
+
+def gang(home, command, ranks, kill=None):
+    """Trains so many ranks to their end; or calls `kill` with them, and waits for the others' end."""
+    [port] = held_ports(1)
+    outs = [home.folder / f"out.{rank}" for rank in range(ranks)]
+    running = []
+    try:
+        for rank, path in enumerate(outs):
+            with open(path, "wb") as out:
+                running.append(home.start(command, env=gang_env(rank, ranks, port), stdout=out,
+                                          stderr=out))
+        killed = kill(running) if kill else []
+        for process in running:
+            process.wait(120 * home.build.slowness)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    codes = [process.returncode for process in running]
+    said = "\n".join(path.read_text() for path in outs)
+    may_end = [0, -signal.SIGKILL] if killed else [0]
+    for rank, code in enumerate(codes):
+        lost_one = killed and rank not in killed and code == 1
+        assert code in may_end or lost_one, f"{codes} of {killed} killed:\n{said}"
+    return codes
+
+
+@soak
+@pytest.mark.parametrize("ranks, stage, model, precision, files", [
+    (3, 1, "bert", "fp16", []),
+    (2, 2, "gpt2", "bf16", []),
+    (2, 3, "bert", "fp16", []),
+    (2, 1, "gpt2", "fp16", ["optimizer"]),
+    (3, 3, "bert", "bf16", ["param"]),
+    (2, 3, "gpt2", "fp16", ["optimizer", "param"]),
+    (1, 3, "bert", "fp16", ["optimizer", "param"])])
+def test_ranks_that_share_killed_at_random_moments_end_with_the_bits_of_ranks_that_were_not(
+        home, tokens, ranks, stage, model, precision, files):
+    """One of them or all, at any moment or while a checkpoint is written."""
+    fast = home.folder / "fast"
+    fast.mkdir()
+    command = [home.trainer_path, f"--data={tokens}", f"--model={model}", *SHAPE,
+               *PRECISIONS[precision], "--batch-size=4", "--lr-schedule=warmup-cosine",
+               "--warmup-steps=40", "--steps=150", f"--zero-stage={stage}",
+               *(f"--offload-{what}={fast}" for what in files)]
+    gang(home, [*command, f"--checkpoint-dir={home.folder / 'whole'}"], ranks)
+    whole = last_of(home.folder / "whole")
+    for seed in range(SEED, SEED + ROUNDS):
+        chosen = random.Random(seed)
+        folder = home.folder / f"run-{seed}"
+        again = [*command, f"--checkpoint-dir={folder}", "--checkpoint-every=3", "--resume"]
+        print(f"DTRAIN_TEST_SEED={seed} DTRAIN_TEST_KILLS=1 repeats this round:")
+
+        def kill(running):
+            killed = chosen.choice([*([rank] for rank in range(ranks)), list(range(ranks))])
+            step = last_saved(folder) + chosen.randrange(60)
+            until(lambda: last_saved(folder) >= step or running[0].poll() is not None,
+                  f"step {step} is saved", 120, longest_pause=0.02)
+            time.sleep(chosen.uniform(0, 0.1))
+            saved = set(folder.glob("*"))
+            writes = chosen.random() < 0.5
+            while writes and set(folder.glob("*")) <= saved and running[0].poll() is None:
+                time.sleep(0.0005)
+            time.sleep(chosen.uniform(0, 0.01))
+            for rank in killed:
+                running[rank].kill()
+            print(f"{killed} killed at step {last_saved(folder)}{', as files came' * writes}")
+            return killed
+
+        for _ in range(chosen.randint(1, 3)):
+            print("which ended with", gang(home, again, ranks, kill))
+        gang(home, again, ranks)
+        assert last_of(folder) == whole
+        assert not list(fast.iterdir())
+        shutil.rmtree(folder)
 
 
 def test_so_many_checkpoints_are_kept_as_asked(home, train):
