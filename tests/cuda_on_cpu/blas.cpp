@@ -64,7 +64,7 @@ int plan(const CudaStreamHandle* stream, const MatmulShape& shape, void** plan) 
   if (shape.is_tf32 && shape.factor_type != DType::f32) {
     fail("a product of 16 bits is planned in TF32");
   }
-  if (stream->workspace_bytes == 0) {
+  if (stream->workspace->memory() == nullptr) {
     fail("a product is planned without a workspace");
   }
   const bool is_gelu =
@@ -191,7 +191,7 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& memory) 
   check_memory(gpu, memory.b, shape.b_alignment);
   check_memory(gpu, memory.c, shape.c_alignment);
   check_memory(gpu, memory.added, shape.c_alignment);
-  if (stream->gpu != gpu || !is_on_gpu(gpu, stream->workspace)) {
+  if (stream->gpu != gpu || !is_on_gpu(gpu, stream->workspace->memory())) {
     fail("a product on another GPU's stream");
   }
   if (shape.fp8 != Matmul::Fp8::none) {

@@ -75,6 +75,21 @@ TEST_CASE(
 }
 
 #ifndef DTRAIN_ON_GPU
+TEST_CASE("a stream takes memory for cuBLASLt at its first product: one of copies takes none") {
+  const WithBlas with_blas;
+  const auto gpu = make_gpu();
+  constexpr std::size_t k_side = 16;
+  On<float> a(*gpu, numbers(k_side * k_side, 1));
+  On<float> c(*gpu, Values(k_side * k_side));
+  const std::size_t before = gpu->most_allocated();
+  gpu->make_stream()->copy(a.data(), c.data(), k_side * sizeof(float));
+  CHECK(gpu->most_allocated() == before);
+  gpu->kernels().matmul(
+      gpu->stream(),
+      {.m = k_side, .n = k_side, .k = k_side, .a = a.data(), .b = a.data(), .c = c.data()});
+  CHECK(gpu->most_allocated() == before + (32 << 20));
+}
+
 TEST_CASE("a GPU has TF32 from compute capability 8.0 on, by cuBLASLt alone") {
   CHECK(!make_gpu()->set_matmul_precision(MatmulPrecision::high));
   const WithBlas with_blas;

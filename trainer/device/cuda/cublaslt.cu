@@ -124,8 +124,8 @@ int plan(const CudaStreamHandle* stream, const MatmulShape& s, void** made) {
   describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
            static_cast<std::int32_t>(p->is_fp8 ? CUDA_R_16BF : type));
   if (p->is_fp8) { // The scales' own addresses come with each product.
-    describe(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, stream->workspace);
-    describe(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, stream->workspace);
+    describe(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, stream->workspace->memory());
+    describe(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, stream->workspace->memory());
     // Sums of gradients are promoted to float32 on the way, as Transformer Engine has it.
     describe(CUBLASLT_MATMUL_DESC_FAST_ACCUM,
              static_cast<std::int8_t>(s.fp8 == Matmul::Fp8::forward ? 1 : 0));
@@ -153,7 +153,7 @@ int plan(const CudaStreamHandle* stream, const MatmulShape& s, void** made) {
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
     steps.then(lt.set_preference, preference, what, &value, sizeof value);
   };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, stream->workspace_bytes);
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Workspace::k_bytes);
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s.b_alignment);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s.a_alignment);
@@ -208,7 +208,7 @@ int run(void* plan, const CudaStreamHandle* stream, const MatmulMemory& s) {
   const float one = 1;
   const float beta = p.accumulate ? 1 : 0;
   steps.then(lt.matmul, p.handle, &description, &one, s.b, p.b, s.a, p.a, &beta, s.added, p.c, s.c,
-             p.c, &p.algorithm, stream->workspace, stream->workspace_bytes, stream->stream);
+             p.c, &p.algorithm, stream->workspace->memory(), Workspace::k_bytes, stream->stream);
   return steps.error() == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 

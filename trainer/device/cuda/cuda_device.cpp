@@ -1,8 +1,6 @@
 // The plug-in's device, on top of CUDA's runtime.
 #include "trainer/device/cuda/cuda_device.h"
 
-#include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -30,7 +28,7 @@ std::string cuda_version(int number) {
 
 class Gpu final : public CudaDevice {
  public:
-  Gpu(int index, const std::string& flag) : index_(index) {
+  Gpu(int index, const std::string& flag) : index_(index), allocated_(index) {
     check_there_is(flag);
     const std::string what = fmt::format("GPU {}", index);
     check_cuda(cudaGetDeviceProperties(&about_, index), what);
@@ -57,14 +55,8 @@ class Gpu final : public CudaDevice {
     set_norm_kernels(text_);
     set_attention_kernels(text_);
     events_ = EventPools(index);
-    stream_ = std::make_unique<CudaStream>(index, events_, allocations_);
-    paged_ = PagedMemory::make(
-        {.index = index,
-         .stream = *stream_,
-         .count = [this](std::ptrdiff_t bytes) { add_allocated(bytes); },
-         .fail = [](int error, const char* does) { check_cuda(error, does); },
-         .fail_without =
-             [this](std::size_t bytes) { fail_without(bytes, cudaErrorMemoryAllocation); }});
+    stream_ = std::make_unique<CudaStream>(allocated_, events_);
+    paged_ = PagedMemory::make(allocated_, *stream_);
   }
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -97,28 +89,22 @@ class Gpu final : public CudaDevice {
            : as.matmul_precision == MatmulPrecision::high ? peak(of_16_bits / 2, "TF32")
                                                           : peak(lanes, "float32");
   }
-  std::size_t most_allocated() const override { return most_allocated_; }
+  std::size_t most_allocated() const override { return allocated_.most(); }
   std::size_t room_for_data() const override { return room_for_data_; }
 
   Buffer allocate(std::size_t count, DType dtype) override {
     const std::size_t bytes = count * size_of(dtype);
     void* memory = nullptr;
-    ++allocations_;
     if (bytes > 0) {
       if (paged_ != nullptr) {
         paged_->trim();
       }
-      if (cudaError_t error = cudaSetDevice(index_);
-          error != cudaSuccess || (error = cudaMalloc(&memory, bytes)) != cudaSuccess) {
-        fail_without(bytes, error);
+      if (const int error = allocated_.allocate(bytes, &memory); error != cudaSuccess) {
+        allocated_.fail_without(bytes, error);
       }
     }
-    add_allocated(static_cast<std::ptrdiff_t>(bytes));
-    Buffer buffer(memory, count, dtype, {Memory::Kind::cuda, index_}, [this, bytes](void* what) {
-      add_allocated(-static_cast<std::ptrdiff_t>(bytes));
-      cudaSetDevice(index_);
-      cudaFree(what);
-    });
+    Buffer buffer(memory, count, dtype, {Memory::Kind::cuda, index_},
+                  [this, bytes](void* what) { allocated_.free(what, bytes); });
     if (bytes > 0) {
       stream_->clear(memory, bytes);
       stream_->record()->wait(); // Finished before another stream uses it.
@@ -149,7 +135,7 @@ class Gpu final : public CudaDevice {
   Buffer allocate_pinned(std::size_t count, DType dtype) override {
     const std::size_t bytes = count * size_of(dtype);
     void* memory = nullptr;
-    ++allocations_; // Kernels write to host memory, too.
+    allocated_.change(); // Kernels write to host memory, too.
     if (bytes > 0) {
       check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
                  fmt::format("{} bytes of pinned memory", bytes));
@@ -160,7 +146,7 @@ class Gpu final : public CudaDevice {
   }
   Stream& stream() override { return *stream_; }
   std::unique_ptr<Stream> make_stream() override {
-    return std::make_unique<CudaStream>(index_, events_, allocations_);
+    return std::make_unique<CudaStream>(allocated_, events_);
   }
   const Kernels& kernels() const override { return kernels_; }
   void multiply_in(DType type) override { stream_->multiply_in(type); }
@@ -246,23 +232,6 @@ class Gpu final : public CudaDevice {
     }
   }
 
-  void add_allocated(std::ptrdiff_t bytes) {
-    const std::size_t all = allocated_ += static_cast<std::size_t>(bytes);
-    most_allocated_ = std::max<std::size_t>(most_allocated_, all);
-  }
-
-  [[noreturn]] void fail_without(std::size_t bytes, int error) const {
-    std::size_t free = 0;
-    std::size_t all = 0;
-    cudaMemGetInfo(&free, &all);
-    const auto gib = [](std::size_t some) { return static_cast<double>(some) / k_gib; };
-    fail_cuda(fmt::format("gpu:{}: no {:.2f} GiB more, beside the {:.2f} GiB that this process "
-                          "has there: of {:.2f} GiB {:.2f} are free ({}); lower --batch-size "
-                          "or --hidden, or end other programs on it (nvidia-smi lists them)",
-                          index_, gib(bytes), gib(allocated_), gib(memory_), gib(free),
-                          cuda_text(error)));
-  }
-
   int index_;
   cudaDeviceProp about_{};
   std::size_t memory_ = 0;
@@ -272,9 +241,7 @@ class Gpu final : public CudaDevice {
   Kernels kernels_{};
   LayerKernels layers_{};
   TextKernels text_{};
-  std::atomic<std::uint64_t> allocations_{0};
-  std::atomic<std::size_t> allocated_{0}; ///< Bytes allocated now.
-  std::atomic<std::size_t> most_allocated_{0};
+  GpuMemory allocated_;
   EventPools events_;
   std::unique_ptr<CudaStream> stream_;
   std::unique_ptr<PagedMemory> paged_; ///< Null: the driver cannot unmap memory.

@@ -154,12 +154,14 @@ EventPools::EventPools(int gpu)
     : plain(std::make_shared<EventPool>(gpu, cudaEventDisableTiming)),
       timed(std::make_shared<EventPool>(gpu, cudaEventDefault)) {}
 
-CudaStream::CudaStream(int gpu, EventPools events, std::atomic<std::uint64_t>& allocations)
-    : events_(std::move(events)), is_blocking_(is_launch_blocking()), narrowed_(gpu, allocations),
-      allocations_(allocations) {
+CudaStream::CudaStream(GpuMemory& memory, EventPools events)
+    : events_(std::move(events)), is_blocking_(is_launch_blocking()), memory_(memory),
+      workspace_(memory), narrowed_(memory) {
   constexpr const char* k_what = "a stream";
+  const int gpu = memory.gpu();
   use_gpu(gpu, k_what);
   handle_.gpu = gpu;
+  handle_.workspace = &workspace_;
   handle_.narrowed = &narrowed_;
   void* partial = nullptr;
   check_cuda(cudaStreamCreateWithFlags(&handle_.stream, cudaStreamNonBlocking), k_what);
@@ -175,10 +177,6 @@ CudaStream::CudaStream(int gpu, EventPools events, std::atomic<std::uint64_t>& a
   handle_.partial = static_cast<double*>(partial);
   handle_.arrived = reinterpret_cast<unsigned*>(handle_.partial + k_cuda_partials);
   check_cuda(cudaMemsetAsync(handle_.arrived, 0, k_arrivals, handle_.stream), k_what);
-  if (find_blas() != nullptr) {
-    check_cuda(cudaMalloc(&handle_.workspace, k_cuda_workspace), k_what);
-    handle_.workspace_bytes = k_cuda_workspace;
-  }
 }
 
 CudaStream::~CudaStream() {
@@ -186,8 +184,6 @@ CudaStream::~CudaStream() {
   cudaSetDevice(handle_.gpu);
   cudaStreamSynchronize(handle_.stream);
   cudaStreamDestroy(handle_.stream);
-  narrowed_.free();
-  cudaFree(handle_.workspace);
   cudaFree(handle_.partial);
 }
 
@@ -230,9 +226,9 @@ void CudaStream::replay(const std::vector<std::uint64_t>& key, const std::functi
     put();
     return;
   }
-  if (seen_allocations_ != allocations_) {
+  if (seen_changes_ != memory_.changes()) {
     forget();
-    seen_allocations_ = allocations_;
+    seen_changes_ = memory_.changes();
   }
   if (graphs_.size() >= k_most_graphs && graphs_.count(key) == 0) {
     put();

@@ -2,7 +2,6 @@
 // again.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,8 +29,8 @@ struct EventPools {
 
 class CudaStream final : public Stream {
  public:
-  /// `allocations`: counts the device's, and outlives the stream.
-  CudaStream(int gpu, EventPools events, std::atomic<std::uint64_t>& allocations);
+  /// `memory` outlives the stream.
+  CudaStream(GpuMemory& memory, EventPools events);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -57,9 +56,10 @@ class CudaStream final : public Stream {
   CudaStreamHandle handle_;
   EventPools events_;
   bool is_blocking_;
+  const GpuMemory& memory_;
+  std::uint64_t seen_changes_ = 0; ///< Of memory_.
+  Workspace workspace_;
   Narrowed narrowed_;
-  const std::atomic<std::uint64_t>& allocations_;
-  std::uint64_t seen_allocations_ = 0;
   /// Null: has run once so far.
   std::map<std::vector<std::uint64_t>, cudaGraphExec_t> graphs_;
 };

@@ -190,12 +190,9 @@ int Narrowed::find_slot(const Matrix& matrix, std::size_t bytes, Slot** slot) {
     }
   }
   if (chosen->bytes < bytes) {
-    ++allocations_;
-    cudaError_t error = cudaSetDevice(gpu_);
-    error = error != cudaSuccess ? error : cudaFree(chosen->memory);
+    gpu_.free(chosen->memory, chosen->bytes);
     *chosen = {};
-    error = error != cudaSuccess ? error : cudaMalloc(&chosen->memory, bytes);
-    if (error != cudaSuccess) {
+    if (const int error = gpu_.allocate(bytes, &chosen->memory); error != 0) {
       return error;
     }
     chosen->bytes = bytes;
@@ -227,8 +224,8 @@ int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const vo
 
 int Narrowed::get_fp8(const CudaStreamHandle* stream, const Matrix& matrix, Layouts layouts,
                       Fp8Copy* to) {
-  // The scale, and room for both layouts, each aligned as cudaMalloc() aligns.
   const std::size_t values = matrix.rows * matrix.columns;
+  // The scale, and room for both layouts, each aligned as cudaMalloc() aligns.
   Slot* slot = nullptr;
   int error = find_slot(matrix, k_most_alignment + 2 * values, &slot);
   if (error != 0) {
@@ -272,9 +269,8 @@ void Narrowed::forget(const TypedPointer& written, std::size_t count) {
 }
 
 void Narrowed::free() {
-  cudaSetDevice(gpu_);
   for (Slot& slot : slots_) {
-    cudaFree(slot.memory);
+    gpu_.free(slot.memory, slot.bytes);
     slot = {};
   }
 }
@@ -283,6 +279,9 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   const Blas* blas = find_blas();
   if (blas == nullptr) {
     return k_no_blas;
+  }
+  if (const int error = stream->workspace->make(); error != 0) {
+    return error;
   }
   const Matmul s = matmul.one(0);
   if (takes_fp8(*stream, s, matmul.batch)) {

@@ -17,11 +17,11 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 
+#include "trainer/device/cuda/gpu_memory.h"
 #include "trainer/device/cuda/stream.h"
 #include "trainer/device/matmul.h"
 #include "trainer/on_both.h"
@@ -71,6 +71,26 @@ struct MatmulMemory {
   const float* b_scale = nullptr;
 };
 
+/// GPU memory for the library's products on a stream, allocated for the first one: streams of
+/// copies have none.
+class Workspace {
+ public:
+  static constexpr std::size_t k_bytes = std::size_t{32} << 20; ///< As for Hopper.
+
+  explicit Workspace(GpuMemory& gpu) : gpu_(gpu) {}
+  ~Workspace() { gpu_.free(memory_, k_bytes); }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  /// Returns 0 or an error code.
+  int make() { return memory_ != nullptr ? 0 : gpu_.allocate(k_bytes, &memory_); }
+  void* memory() const { return memory_; }
+
+ private:
+  GpuMemory& gpu_;
+  void* memory_ = nullptr;
+};
+
 /// The library, or a test's stand-in. All functions return 0 or an error code.
 struct Blas {
   /// The best algorithm within the stream's workspace; null: none with this epilogue.
@@ -84,9 +104,7 @@ struct Blas {
 /// products, and the input of several layers once for all. The least recently used goes first.
 class Narrowed {
  public:
-  /// `allocations`: the device's counter of allocations.
-  Narrowed(int gpu, std::atomic<std::uint64_t>& allocations)
-      : gpu_(gpu), allocations_(allocations) {}
+  explicit Narrowed(GpuMemory& gpu) : gpu_(gpu) {}
   ~Narrowed() { free(); }
   Narrowed(const Narrowed&) = delete;
   Narrowed& operator=(const Narrowed&) = delete;
@@ -136,8 +154,7 @@ class Narrowed {
   /// The slot of the matrix: its copy's, or, with nothing made yet, one that no longer is in use.
   int find_slot(const Matrix& matrix, std::size_t bytes, Slot** slot);
 
-  int gpu_;
-  std::atomic<std::uint64_t>& allocations_;
+  GpuMemory& gpu_;
   std::uint64_t uses_ = 0;
   std::uint64_t before_product_ = 0;
   std::array<Slot, 4> slots_;

@@ -8,6 +8,8 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "trainer/device/cuda/errors.h"
+
 namespace trainer {
 
 /// The driver's functions, found by CUDA's runtime: nothing is linked with libcuda.
@@ -73,26 +75,26 @@ Opened& opened() {
 
 } // namespace
 
-std::unique_ptr<PagedMemory> PagedMemory::make(Gpu gpu) {
+std::unique_ptr<PagedMemory> PagedMemory::make(GpuMemory& memory, Stream& stream) {
   static const Driver driver;
   int has_it = 0;
-  const CUmemAllocationProp kind = memory_of(gpu.index);
+  const CUmemAllocationProp kind = memory_of(memory.gpu());
   std::size_t page = 0;
   if (!driver.is_whole ||
       driver.attribute(&has_it, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                       gpu.index) != CUDA_SUCCESS ||
+                       memory.gpu()) != CUDA_SUCCESS ||
       has_it == 0 ||
       driver.granularity(&page, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
       page == 0) {
     return nullptr;
   }
-  return std::unique_ptr<PagedMemory>(new PagedMemory(std::move(gpu), driver, page));
+  return std::unique_ptr<PagedMemory>(new PagedMemory(memory, stream, driver, page));
 }
 
-PagedMemory::PagedMemory(Gpu gpu, const Driver& driver, std::size_t page)
-    : gpu_(std::move(gpu)), driver_(driver), page_(page) {
+PagedMemory::PagedMemory(GpuMemory& memory, Stream& stream, const Driver& driver, std::size_t page)
+    : gpu_(memory.gpu()), memory_(memory), stream_(stream), driver_(driver), page_(page) {
   const std::lock_guard lock(opened().mutex);
-  opened().gpus.insert(gpu_.index);
+  opened().gpus.insert(gpu_);
 }
 
 PagedMemory::~PagedMemory() {
@@ -100,19 +102,13 @@ PagedMemory::~PagedMemory() {
     driver_.release(handle);
   }
   const std::lock_guard lock(opened().mutex);
-  opened().gpus.erase(opened().gpus.find(gpu_.index));
-}
-
-void PagedMemory::check(int error, const char* what) const {
-  if (error != CUDA_SUCCESS) {
-    gpu_.fail(error, what);
-  }
+  opened().gpus.erase(opened().gpus.find(gpu_));
 }
 
 void* PagedMemory::reserve(std::size_t bytes) {
   const std::size_t pages = (bytes + page_ - 1) / page_;
   CUdeviceptr at = 0;
-  check(driver_.reserve(&at, pages * page_, 0, 0, 0), "reserving addresses");
+  check_cuda(driver_.reserve(&at, pages * page_, 0, 0, 0), "reserving addresses");
   auto* const first = reinterpret_cast<std::byte*>(at); // NOLINT(*-no-int-to-ptr): the driver's
   const std::lock_guard lock(mutex_);
   regions_[first] = {first, pages * page_, std::vector<Page>(pages), {}};
@@ -120,7 +116,7 @@ void* PagedMemory::reserve(std::size_t bytes) {
 }
 
 void PagedMemory::free(void* memory) {
-  cudaSetDevice(gpu_.index);
+  cudaSetDevice(gpu_);
   cudaDeviceSynchronize(); // NCCL's streams may be at it, too.
   const std::lock_guard lock(mutex_);
   const auto it = regions_.find(static_cast<const std::byte*>(memory));
@@ -148,15 +144,15 @@ PagedMemory::Region* PagedMemory::find(const void* at) {
 
 void PagedMemory::release(Handle handle) {
   driver_.release(handle);
-  gpu_.count(-static_cast<std::ptrdiff_t>(page_));
+  memory_.add(-static_cast<std::ptrdiff_t>(page_));
 }
 
 /// Waits until the work on an idle page is done.
 PagedMemory::Handle PagedMemory::unmap(const Place& place) {
   Page& page = place.region->pages[place.page];
   page.done->wait();
-  check(driver_.unmap(address(place.region->first + place.page * page_), page_),
-        "unmapping memory");
+  check_cuda(driver_.unmap(address(place.region->first + place.page * page_), page_),
+             "unmapping memory");
   const Handle handle = page.handle;
   idle_.erase(page.in_idle);
   page = {};
@@ -173,15 +169,15 @@ PagedMemory::Handle PagedMemory::take() {
   if (!idle_.empty()) {
     return unmap(Place(idle_.front()));
   }
-  const CUmemAllocationProp kind = memory_of(gpu_.index);
+  const CUmemAllocationProp kind = memory_of(gpu_);
   CUmemGenericAllocationHandle made = 0;
   if (const CUresult error = driver_.create(&made, page_, &kind, 0);
       error == CUDA_ERROR_OUT_OF_MEMORY) {
-    gpu_.fail_without(page_);
+    memory_.fail_without(page_, error);
   } else {
-    check(error, "physical memory");
+    check_cuda(error, "physical memory");
   }
-  gpu_.count(static_cast<std::ptrdiff_t>(page_));
+  memory_.add(static_cast<std::ptrdiff_t>(page_));
   return made;
 }
 
@@ -196,7 +192,7 @@ void PagedMemory::map(Region& region, std::size_t first, std::size_t last) {
     if (const CUresult error = driver_.map(address(region.first + at * page_), page_, 0, handle, 0);
         error != CUDA_SUCCESS) {
       free_.push_back(handle);
-      check(error, k_what);
+      check_cuda(error, k_what);
     }
     page.handle = handle;
     page.state = Page::State::live;
@@ -206,8 +202,7 @@ void PagedMemory::map(Region& region, std::size_t first, std::size_t last) {
     const std::lock_guard lock(opened().mutex);
     for (const int gpu : std::set<int>(opened().gpus.begin(), opened().gpus.end())) {
       int can = 0;
-      if (gpu == gpu_.index ||
-          (driver_.can_access(&can, gpu, gpu_.index) == CUDA_SUCCESS && can != 0)) {
+      if (gpu == gpu_ || (driver_.can_access(&can, gpu, gpu_) == CUDA_SUCCESS && can != 0)) {
         CUmemAccessDesc& one = all.emplace_back();
         one.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         one.location.id = gpu;
@@ -215,8 +210,8 @@ void PagedMemory::map(Region& region, std::size_t first, std::size_t last) {
       }
     }
   }
-  check(driver_.set_access(address(begin), bytes, all.data(), all.size()), k_what);
-  gpu_.stream.clear(begin, bytes);
+  check_cuda(driver_.set_access(address(begin), bytes, all.data(), all.size()), k_what);
+  stream_.clear(begin, bytes);
 }
 
 void PagedMemory::commit(std::span<const float> part) {
@@ -268,7 +263,7 @@ void PagedMemory::discard(std::span<const float> part) {
     if (page.state == Page::State::live &&
         !region.committed.touches(at * page_, (at + 1) * page_)) {
       if (done == nullptr) {
-        done = gpu_.stream.record();
+        done = stream_.record();
       }
       page.done = done;
       page.state = Page::State::idle;

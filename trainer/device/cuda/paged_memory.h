@@ -26,7 +26,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -34,6 +33,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/device/cuda/gpu_memory.h"
 #include "trainer/device/device.h"
 #include "trainer/device/ranges.h"
 
@@ -41,17 +41,9 @@ namespace trainer {
 
 class PagedMemory {
  public:
-  /// What the GPU does for it; `fail` throws.
-  struct Gpu {
-    int index;
-    Stream& stream;                                      ///< Device::stream()
-    std::function<void(std::ptrdiff_t bytes)> count;     ///< Physical memory: more of it, or less.
-    std::function<void(int error, const char*)> fail;    ///< `error`: CUDA's.
-    std::function<void(std::size_t bytes)> fail_without; ///< There is no memory left.
-  };
-
-  /// Null if the driver has no virtual memory management.
-  static std::unique_ptr<PagedMemory> make(Gpu gpu);
+  /// `stream`: Device::stream(). `memory`: counts what is mapped; both outlive it. Null if the
+  /// driver has no virtual memory management.
+  static std::unique_ptr<PagedMemory> make(GpuMemory& memory, Stream& stream);
   /// All has been freed.
   ~PagedMemory();
   PagedMemory(const PagedMemory&) = delete;
@@ -93,16 +85,17 @@ class PagedMemory {
   };
   struct Driver;
 
-  PagedMemory(Gpu gpu, const Driver& driver, std::size_t page);
+  PagedMemory(GpuMemory& memory, Stream& stream, const Driver& driver, std::size_t page);
 
   Region* find(const void* at);
   Handle take();
   void map(Region& region, std::size_t first, std::size_t last);
   Handle unmap(const Place& place);
   void release(Handle handle);
-  void check(int error, const char* what) const;
 
-  Gpu gpu_;
+  int gpu_;
+  GpuMemory& memory_;
+  Stream& stream_;
   const Driver& driver_;
   std::size_t page_;
   std::mutex mutex_;                           ///< Guards what follows.

@@ -11,6 +11,7 @@
 namespace trainer {
 
 class Narrowed;
+class Workspace;
 
 struct CudaStreamHandle {
   int gpu = 0;
@@ -18,19 +19,17 @@ struct CudaStreamHandle {
   /// GPU memory for the partial sums of a kernel's blocks, which the last block or the next kernel
   /// adds up,
   double* partial = nullptr;
-  unsigned* arrived = nullptr; ///< and the number of blocks that are done: 0 between kernels.
-  void* workspace = nullptr;   ///< GPU memory of matrix products (matmul.h).
-  std::size_t workspace_bytes = 0;
+  unsigned* arrived = nullptr;      ///< and the number of blocks that are done: 0 between kernels.
   std::size_t most_shared = 0;      ///< Most bytes of shared memory of a block.
   std::size_t multiprocessors = 0;  ///< Number of the GPU's multiprocessors.
   DType multiplies_in = DType::f32; ///< Device::multiply_in()
   /// Device::set_matmul_precision()
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
-  Narrowed* narrowed = nullptr; ///< Its cache of rounded operands (matmul.h).
+  Workspace* workspace = nullptr; ///< Of the library's products (matmul.h),
+  Narrowed* narrowed = nullptr;   ///< and a cache of their rounded operands.
 };
 /// Doubles, 8 MiB: norm_backward leaves two sums per column, for 1024 columns of about 1000 blocks.
 inline constexpr std::size_t k_cuda_partials = std::size_t{1} << 20;
 inline constexpr std::size_t k_cuda_arrivals = 1024;
-inline constexpr std::size_t k_cuda_workspace = std::size_t{32} << 20; ///< As for Hopper.
 
 } // namespace trainer
