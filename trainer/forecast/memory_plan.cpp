@@ -9,6 +9,7 @@
 
 #include "trainer/data/feed.h"
 #include "trainer/device/cpu/cpu_device.h"
+#include "trainer/device/cuda/cuda_device.h"
 #include "trainer/errors.h"
 #include "trainer/forecast/rehearsal.h"
 #include "trainer/monitor/console.h"
@@ -60,6 +61,19 @@ std::size_t batch_bytes(const Batch& like) {
   return bytes;
 }
 
+/// Values of the largest matrix that a fully connected layer multiplies.
+std::size_t largest_operand(const MemoryPlanOptions& options, const TensorTable& tensors) {
+  const std::size_t rows =
+      options.like.rows * (options.model.is_of_text() ? options.model.transformer.max_length : 1);
+  std::size_t most = 0;
+  for (const Tensor& tensor : tensors.tensors()) {
+    if (tensor.shape.size() == 2 && !tensor.is_embedding) {
+      most = std::max({most, tensor.count(), rows * tensor.shape[0], rows * tensor.shape[1]});
+    }
+  }
+  return most;
+}
+
 /// Of the weights in 16 bits: a CPU's own copy of them, or a GPU's below stage 3.
 std::size_t rounded_bytes(const MemoryPlanOptions& options, const Model& model,
                           const Device& device, int stage) {
@@ -100,7 +114,10 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     const BufferCount count;
     model = make_model(options.model, on_gpu ? *on_gpu : device);
     model->make_room(options.like);
-    plan.activations = on_gpu ? on_gpu->bytes() + batch_bytes(options.like) : count.bytes();
+    plan.activations =
+        on_gpu ? on_gpu->bytes() + batch_bytes(options.like) +
+                     device.cuda()->memory_for_products(largest_operand(options, model->tensors()))
+               : count.bytes();
   }
   const TensorTable& tensors = model->tensors();
   const std::size_t floats = tensors.arena_size();
@@ -203,6 +220,7 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
   if (!is_host && run.precision != Precision::fp32) {
     device->multiply_in(run.precision == Precision::bf16 ? DType::bf16 : DType::f16);
   }
+  set_matmul_precision(*device, run.matmul_precision);
   if (rank.cluster.rank != 0) {
     return;
   }

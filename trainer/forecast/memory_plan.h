@@ -8,7 +8,8 @@
 // all is written to.
 //
 // A GPU's state is in the pages of its driver (Device::allocate_paged()), and what it saves is
-// copied to the host. Its activations are counted by a device that allocates nothing.
+// copied to the host. Its activations are counted by a device that allocates nothing, and with them
+// the most that products take beside (CudaDevice::memory_for_products()).
 //
 // Not in it: what CUDA and NCCL take for themselves; what a resumed rank 0 has loaded and not yet
 // shared out, the kernel's buffers of sockets, and, where the ranks of a host reduce through shared

@@ -87,7 +87,7 @@ TEST_CASE("a stream takes memory for cuBLASLt at its first product: one of copie
   gpu->kernels().matmul(
       gpu->stream(),
       {.m = k_side, .n = k_side, .k = k_side, .a = a.data(), .b = a.data(), .c = c.data()});
-  CHECK(gpu->most_allocated() == before + (32 << 20));
+  CHECK(gpu->most_allocated() == before + gpu->memory_for_products(k_side * k_side));
 }
 
 TEST_CASE("a GPU has TF32 from compute capability 8.0 on, by cuBLASLt alone") {

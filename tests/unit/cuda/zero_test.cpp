@@ -40,6 +40,8 @@ struct Run {
   std::int64_t steps = 2;
   bool by_nccl = false;
   Offload offload = {};
+  Precision precision = Precision::fp32;
+  MatmulPrecision products = MatmulPrecision::highest;
 };
 
 Run on_images(std::vector<std::size_t> hidden = {40, 19}) {
@@ -67,6 +69,7 @@ void train_on(CudaDevice& gpu, Communicator& communicator, int stage, const Run&
   Replica replica(fitted(run.model, run.data), {}, gpu, communicator, {stage, run.step.buckets},
                   run.offload);
   replica.attach(communicator, k_vote_floats);
+  replica.compute_in(run.precision);
   replica.initialize(k_seed);
   TrainingStep training(communicator, replica, run.step);
   Loader loader(run.data.train, gpu,
@@ -105,6 +108,7 @@ Learned train(int stage, const Run& run) {
   std::vector<CudaDevice*> all;
   for (int rank = 0; rank < run.ranks; ++rank) {
     all.push_back(devices.emplace_back(make_gpu(rank)).get());
+    all.back()->set_matmul_precision(run.products);
   }
   const auto alone = make_single_rank();
   std::unique_ptr<NcclGroup> group;
@@ -256,6 +260,19 @@ TEST_CASE("stages 2 and 3 of ZeRO take the memory of the formulas on GPUs") {
   CHECK(found(3) < 1.05 * (third + unit + others));
 }
 
+MemoryPlanOptions plan_of(const Run& run) {
+  MemoryPlanOptions options{.model = fitted(run.model, run.data),
+                            .precision = run.precision,
+                            .buckets = run.step.buckets,
+                            .offload = run.offload,
+                            .ranks = run.ranks,
+                            .like = {.rows = run.rows}};
+  for (const FieldType& field : run.data.train.source->fields()) {
+    options.like[field.name] = {nullptr, field.width, field.type};
+  }
+  return options;
+}
+
 TEST_CASE("what a plan says that a GPU takes, it takes") {
   const Variable page("DTRAIN_FAKE_PAGE", "4096");
   Run mlp = on_images({128, 64, 64});
@@ -267,13 +284,7 @@ TEST_CASE("what a plan says that a GPU takes, it takes") {
     run->step = {.buckets = 1 << 16};
     const auto gpu = make_gpu();
     const SampleSource& source = *run->data.train.source;
-    MemoryPlanOptions options{.model = fitted(run->model, run->data),
-                              .buckets = run->step.buckets,
-                              .ranks = run->ranks,
-                              .like = {.rows = run->rows}};
-    for (const FieldType& field : source.fields()) {
-      options.like[field.name] = {nullptr, field.width, field.type};
-    }
+    MemoryPlanOptions options = plan_of(*run);
     const std::size_t kept = is_kept(source, *gpu) ? source.stored_bytes() : 0;
     std::size_t least = SIZE_MAX;
     for (int stage = 0; stage <= 4; ++stage) { // 4: stage 3 with its parameters on the host.
@@ -297,6 +308,39 @@ TEST_CASE("what a plan says that a GPU takes, it takes") {
       least = found;
     }
   }
+}
+
+TEST_CASE("a plan counts what cuBLASLt's products take beside their operands, and not too much") {
+  const Variable with_blas("DTRAIN_FAKE_BLAS", "1");
+  Run run = on_text("bert");
+  run.model.transformer = {.layers = 2, .hidden = 64, .heads = 1, .inner = 128, .max_length = 16};
+  run.ranks = 1;
+  run.rows = 8;
+  run.steps = 1;
+  struct Bytes {
+    std::size_t found;
+    std::size_t planned;
+  };
+  const auto bytes = [&](Precision precision, MatmulPrecision products) {
+    run.precision = precision;
+    run.products = products;
+    const auto gpu = make_gpu();
+    gpu->multiply_in(precision == Precision::fp16 ? DType::f16 : DType::bf16);
+    gpu->set_matmul_precision(products);
+    const SampleSource& source = *run.data.train.source;
+    const std::size_t kept = is_kept(source, *gpu) ? source.stored_bytes() : 0;
+    const Bytes one = {train(0, run).most_allocated,
+                       plan_memory(plan_of(run), 0, *gpu).step() + kept};
+    CHECK(static_cast<double>(one.found) ==
+          doctest::Approx(static_cast<double>(one.planned)).epsilon(0.01));
+    return one;
+  };
+  bytes(Precision::fp16, MatmulPrecision::highest);
+  const Bytes bf16 = bytes(Precision::bf16, MatmulPrecision::highest);
+  const Bytes fp8 = bytes(Precision::bf16, MatmulPrecision::fp8);
+  const std::size_t copies = fp8.planned - bf16.planned; // Up to.
+  CHECK(fp8.found - bf16.found <= copies);
+  CHECK(2 * (fp8.found - bf16.found) > copies);
 }
 
 TEST_CASE("memory is zero when it is committed, and kept by who commits it again at once") {

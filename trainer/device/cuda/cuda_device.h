@@ -35,6 +35,9 @@ class CudaDevice : public Device {
   virtual int link_rank(const CudaDevice& other) const = 0;
   /// Null if there is none; `why` then says why.
   virtual const DtrainNccl* nccl(std::string& why) const = 0;
+  /// Most bytes of its memory that products take besides their operands, which have up to so many
+  /// values each: a workspace, and copies of operands in FP8 or fp16.
+  virtual std::size_t memory_for_products(std::size_t values) const = 0;
 };
 
 /// Functions of the trainer by which the plug-in reports errors: they throw.
@@ -44,7 +47,7 @@ struct CudaHost {
 };
 
 /// Identifies a build. Trainer and plug-in share classes, so both must be of the same build.
-#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 14, C++ " __VERSION__
+#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 15, C++ " __VERSION__
 
 /// The one function that the plug-in exports: opens GPU number `index`. Returns null, before all
 /// else, if `build` differs from the plug-in's. Reports a usage error that begins with `flag` if

@@ -225,14 +225,13 @@ int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const vo
 int Narrowed::get_fp8(const CudaStreamHandle* stream, const Matrix& matrix, Layouts layouts,
                       Fp8Copy* to) {
   const std::size_t values = matrix.rows * matrix.columns;
-  // The scale, and room for both layouts, each aligned as cudaMalloc() aligns.
   Slot* slot = nullptr;
-  int error = find_slot(matrix, k_most_alignment + 2 * values, &slot);
+  int error = find_slot(matrix, bytes_in_fp8(values), &slot);
   if (error != 0) {
     return error;
   }
   auto* const scale = static_cast<Fp8Scale*>(slot->memory);
-  std::uint8_t* const as_is = static_cast<std::uint8_t*>(slot->memory) + k_most_alignment;
+  std::uint8_t* const as_is = static_cast<std::uint8_t*>(slot->memory) + k_scale_bytes;
   std::uint8_t* const turned = as_is + values; // A multiple of 16 · 16.
   *to = {as_is, turned, &scale->from};
   const unsigned missing = static_cast<unsigned>(layouts) & ~slot->made;

@@ -109,6 +109,9 @@ class Narrowed {
   Narrowed(const Narrowed&) = delete;
   Narrowed& operator=(const Narrowed&) = delete;
 
+  /// That it may take for matrices of up to so many values.
+  static std::size_t most_bytes(std::size_t values) { return k_slots * bytes_in_fp8(values); }
+
   enum class To : int { half, e4m3, e5m2 };
   struct Matrix {
     ConstTypedPointer from; ///< Float32, or to FP8 also bf16.
@@ -143,6 +146,11 @@ class Narrowed {
   void free();
 
  private:
+  static constexpr std::size_t k_slots = 4;
+  static constexpr std::size_t k_scale_bytes = 256; ///< As cudaMalloc() aligns what follows.
+  /// The scale, and room for both layouts.
+  static std::size_t bytes_in_fp8(std::size_t values) { return k_scale_bytes + 2 * values; }
+
   struct Slot {
     Matrix matrix{};
     void* memory = nullptr;
@@ -157,7 +165,7 @@ class Narrowed {
   GpuMemory& gpu_;
   std::uint64_t uses_ = 0;
   std::uint64_t before_product_ = 0;
-  std::array<Slot, 4> slots_;
+  std::array<Slot, k_slots> slots_;
 };
 
 /// The library; null if there is none.
