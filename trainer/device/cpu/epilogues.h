@@ -70,9 +70,27 @@ void vector_finish(const Matmul& s, const MatmulPart& part) {
   }
 }
 
+/// A few vectors of the columns at a time, as a row's neighbours share lines and pages.
 template <typename V>
 void vector_sum_rows_of(const RowShape& s, const float* from, bool accumulate, float* to) {
-  for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
+  constexpr std::size_t k_vectors = 8;
+  constexpr std::size_t k_together = k_vectors * V::k_lanes;
+  std::size_t j = 0;
+  for (; j + k_together <= s.width; j += k_together) {
+    typename V::Floats sum[k_vectors];
+    for (std::size_t i = 0; i < k_vectors; ++i) {
+      sum[i] = accumulate ? V::load(to + j + i * V::k_lanes) : V::all(0);
+    }
+    for (std::size_t row = 0; row < s.rows; ++row) {
+      for (std::size_t i = 0; i < k_vectors; ++i) {
+        sum[i] = sum[i] + V::load(from + row * s.stride + j + i * V::k_lanes);
+      }
+    }
+    for (std::size_t i = 0; i < k_vectors; ++i) {
+      V::store(to + j + i * V::k_lanes, sum[i]);
+    }
+  }
+  for (; j < s.width; j += V::k_lanes) {
     auto sum = accumulate ? load_some<V>(to + j, s.width - j) : V::all(0);
     for (std::size_t row = 0; row < s.rows; ++row) {
       sum = sum + load_some<V>(from + row * s.stride + j, s.width - j);
@@ -156,19 +174,18 @@ void vector_turn(const RowShape& s, const float* from, float* to, std::size_t to
   }
 }
 
-/// A few panels at a time: with a power of two of rows, the same row of all of them would be in one
-/// set of the L1 cache.
+/// Row by row, as memory is read fastest. The same row of all panels may be in one set of the L1
+/// cache, but each of its lines is written as a whole.
 template <typename V>
 void pack_panels(const RowShape& s, const float* from, float* to) {
-  constexpr std::size_t k_together = 4 * k_panel;
+  constexpr std::size_t k_ahead = 4; // Rows.
   const std::size_t whole = s.width / k_panel * k_panel;
-  for (std::size_t first = 0; first < whole; first += k_together) {
-    const std::size_t end = whole - first < k_together ? whole : first + k_together;
-    for (std::size_t row = 0; row < s.rows; ++row) {
-      for (std::size_t j = first; j < end; j += V::k_lanes) {
-        V::store(to + j / k_panel * k_panel * s.rows + row * k_panel + j % k_panel,
-                 V::load(from + row * s.stride + j));
-      }
+  for (std::size_t row = 0; row < s.rows; ++row) {
+    const float* const first = from + row * s.stride;
+    float* panel = to + row * k_panel;
+    for (std::size_t j = 0; j < whole; j += k_panel, panel += s.rows * k_panel) {
+      __builtin_prefetch(first + k_ahead * s.stride + j);
+      Sixteen<V>::load(first + j).store(panel);
     }
   }
   for (std::size_t row = 0; whole < s.width && row < s.rows; ++row) {
