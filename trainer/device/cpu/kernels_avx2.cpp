@@ -13,6 +13,7 @@ using Bytes8 [[gnu::vector_size(8)]] = std::uint8_t;
 
 struct Avx2 : Lanes<Floats8, Bytes8> {
   static Floats8 root(Floats8 x) { return _mm256_sqrt_ps(x); }
+  static Longs product(Longs a, Longs b) { return (Longs)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
   static void store_bytes(std::uint8_t* to, Floats8 x) {
     const __m256i whole = _mm256_cvtps_epi32(x);
     const __m128i words =

@@ -13,6 +13,7 @@ using Bytes16 [[gnu::vector_size(16)]] = std::uint8_t;
 
 struct Avx512 : Lanes<Floats16, Bytes16> {
   static Floats16 root(Floats16 x) { return _mm512_sqrt_ps(x); }
+  static Longs product(Longs a, Longs b) { return (Longs)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
   static void store_bytes(std::uint8_t* to, Floats16 x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
   }

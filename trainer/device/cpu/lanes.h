@@ -15,6 +15,7 @@ namespace {
 template <typename F, typename B>
 struct Lanes {
   using Floats = F;
+  using Longs [[gnu::vector_size(sizeof(F))]] = std::uint64_t;
   static constexpr std::size_t k_lanes = sizeof(B);
   // The sums of these rows, 2 of B and 1 of A take 15 of 16 registers; with AVX-512 27 of 32.
   static constexpr std::size_t k_tile_rows = k_lanes == 16 ? 12 : 6;
@@ -26,6 +27,8 @@ struct Lanes {
   }
   static void store(float* to, F x) { __builtin_memcpy(to, &x, sizeof x); }
   static F all(float x) { return x - F{}; }
+  /// Of the lower halves.
+  static Longs product(Longs a, Longs b) { return (a & 0xFFFFFFFF) * (b & 0xFFFFFFFF); }
   static F floats_of(const std::uint8_t* from) {
     B bytes;
     __builtin_memcpy(&bytes, from, sizeof bytes);

@@ -25,55 +25,49 @@ inline void drop_some(Sixteen<V>& x, std::uint16_t keep, float scale) {
   });
 }
 
-constexpr std::size_t k_counters = 16; ///< Of philox4x32 at a time.
-
-inline void multiply_words(std::uint32_t factor, const std::uint32_t* by, std::uint32_t* high,
-                           std::uint32_t* low) {
-  for (std::size_t i = 0; i < k_counters; ++i) {
-    const std::uint64_t product = std::uint64_t{factor} * by[i];
-    high[i] = static_cast<std::uint32_t>(product >> 32);
-    low[i] = static_cast<std::uint32_t>(product);
+/// The bits of as many counters of philox4x32 as a vector holds, from `index` on: 8 a counter. Each
+/// word of 32 bits is the lower half of a lane of 64, whose upper half is anything.
+template <typename V>
+inline typename V::Longs keep_bits_at(const KeepBits& which, std::uint64_t index) {
+  using Longs = typename V::Longs;
+  constexpr std::uint32_t k_stream = 4; // RandomStream::dropout
+  Longs c0 = Longs{} + index;
+  for (std::size_t i = 0; i < V::k_lanes / 2; ++i) {
+    c0[i] += i;
   }
+  Longs c1 = c0 >> 32;
+  Longs c2 = Longs{} + which.substream;
+  Longs c3 = Longs{} + k_stream;
+  auto key0 = static_cast<std::uint32_t>(which.seed);
+  auto key1 = static_cast<std::uint32_t>(which.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const Longs of0 = V::product(Longs{} + 0xD2511F53, c0);
+    const Longs of2 = V::product(Longs{} + 0xCD9E8D57, c2);
+    c0 = (of2 >> 32) ^ c1 ^ key0;
+    c1 = of2;
+    c2 = (of0 >> 32) ^ c3 ^ key1;
+    c3 = of0;
+    key0 += 0x9E3779B9;
+    key1 += 0xBB67AE85;
+  }
+  const Longs words[] = {c0, c1, c2, c3};
+  const std::uint64_t carries = 0x10000 - which.threshold; // Into bit 16, from the threshold on.
+  Longs bits{};
+  for (int j = 0; j < 4; ++j) {
+    bits |= ((words[j] & 0xFFFF) + carries) >> 16 << (2 * j);
+    bits |= ((words[j] >> 16 & 0xFFFF) + carries) >> 16 << (2 * j + 1);
+  }
+  return bits;
 }
 
 /// As random_at() has them: see trainer/random.h, whose numbers these are.
 template <typename V>
 void vector_keep_bits(Stream& /*stream*/, const KeepBits& which, std::size_t words,
                       std::uint16_t* to) {
-  constexpr std::uint32_t k_stream = 4; // RandomStream::dropout
-  for (std::size_t word = 0; word < words; word += k_counters / 2) {
-    std::uint32_t c[4][k_counters];
-    std::uint32_t high[2][k_counters];
-    std::uint32_t low[2][k_counters];
-    for (std::size_t i = 0; i < k_counters; ++i) {
-      const std::uint64_t index = which.first + 2 * word + i;
-      c[0][i] = static_cast<std::uint32_t>(index);
-      c[1][i] = static_cast<std::uint32_t>(index >> 32);
-      c[2][i] = which.substream;
-      c[3][i] = k_stream;
-    }
-    auto key0 = static_cast<std::uint32_t>(which.seed);
-    auto key1 = static_cast<std::uint32_t>(which.seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      multiply_words(0xD2511F53, c[0], high[0], low[0]);
-      multiply_words(0xCD9E8D57, c[2], high[1], low[1]);
-      for (std::size_t i = 0; i < k_counters; ++i) {
-        c[0][i] = high[1][i] ^ c[1][i] ^ key0;
-        c[1][i] = low[1][i];
-        c[2][i] = high[0][i] ^ c[3][i] ^ key1;
-        c[3][i] = low[0][i];
-      }
-      key0 += 0x9E3779B9;
-      key1 += 0xBB67AE85;
-    }
-    std::uint32_t bits[k_counters] = {}; // 8 each.
-    for (std::size_t j = 0; j < 4; ++j) {
-      for (std::size_t i = 0; i < k_counters; ++i) {
-        bits[i] |= ((c[j][i] & 0xFFFFU) >= which.threshold ? 1U : 0U) << (2 * j);
-        bits[i] |= ((c[j][i] >> 16) >= which.threshold ? 1U : 0U) << (2 * j + 1);
-      }
-    }
-    for (std::size_t i = 0; i < k_counters / 2 && word + i < words; ++i) {
+  constexpr std::size_t k_words = V::k_lanes / 4; // Two counters each.
+  for (std::size_t word = 0; word < words; word += k_words) {
+    const auto bits = keep_bits_at<V>(which, which.first + 2 * word);
+    for (std::size_t i = 0; i < k_words && word + i < words; ++i) {
       to[word + i] = static_cast<std::uint16_t>(bits[2 * i] | bits[2 * i + 1] << 8);
     }
   }
