@@ -1,6 +1,6 @@
 #!/bin/sh
 # Brings the peers that `./dev bench` measures beside dtrain into virtual environments of their own.
-# usage: set_up.sh [torch|tensorflow|torchx|deepspeed|tokenizers|transformers|accelerate|lightning|llmc]...
+# usage: set_up.sh [torch|tensorflow|jax|torchx|deepspeed|tokenizers|transformers|accelerate|lightning|llmc]...
 # (default: all)
 #
 # They go to $DTRAIN_PEERS, by default $XDG_CACHE_HOME/dtrain/peers, one folder each; one that is
@@ -26,8 +26,13 @@ recipe_torch() {
 }
 
 recipe_tensorflow() {
-  pip_into tensorflow tensorflow-cpu==2.21.0
+  pip_into tensorflow tensorflow==2.21.0 # It looks for GPUs, too.
   pip_into tensorflow --no-deps tf_keras==2.21.0
+}
+
+recipe_jax() { # Without CUDA's own wheels, of GBs: it loads them only for GPUs.
+  pip_into jax numpy==2.4.6 scipy==1.17.1 ml_dtypes==0.6.0 opt_einsum==3.4.0
+  pip_into jax --no-deps jax==0.10.2 jaxlib==0.10.2 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2
 }
 
 recipe_torchx() {
@@ -88,14 +93,14 @@ set_up() { # set_up PEER
   touch "$peers/$1/.complete"
 }
 
-[ $# -gt 0 ] || set -- torch tensorflow torchx deepspeed tokenizers transformers accelerate lightning llmc
+[ $# -gt 0 ] || set -- torch tensorflow jax torchx deepspeed tokenizers transformers accelerate lightning llmc
 for peer; do
   case $peer in
-    torch | tensorflow | torchx | deepspeed | tokenizers | transformers | accelerate | lightning | llmc)
+    torch | tensorflow | jax | torchx | deepspeed | tokenizers | transformers | accelerate | lightning | llmc)
       set_up "$peer"
       ;;
     *)
-      echo "set_up.sh: no peer '$peer': torch, tensorflow, torchx, deepspeed, tokenizers," \
+      echo "set_up.sh: no peer '$peer': torch, tensorflow, jax, torchx, deepspeed, tokenizers," \
         "transformers, accelerate, lightning or llmc" >&2
       exit 2
       ;;

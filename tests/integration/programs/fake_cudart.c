@@ -1,59 +1,11 @@
-// CUDA's runtime for programs of PyTorch where there is no GPU: preloaded in its place
-// (test_gpu_choice.py, which adds what else PyTorch links against, and returns "not supported").
-//
-// There are DTRAIN_FAKE_GPUS of them, "fake GPU 0" and so on, of which CUDA_VISIBLE_DEVICES shows
-// some: by index or UUID ("GPU-" and its number in hexadecimal, 16 times), up to the first that is
-// not one. A GPU's memory is the host's, and no kernel does anything.
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+// CUDA's runtime where there is no GPU: preloaded in its place for programs of PyTorch, found by those
+// of JAX and TensorFlow (test_gpu_choice.py; fake_cuda.py adds what else they use, which is "not
+// supported"). Of the GPUs of fake_gpus.h, whose memory is the host's; no kernel does anything.
+#include "fake_gpus.h"
 
-enum { k_most = 16, k_invalid_device = 101, k_no_device = 100, k_version = 13020 };
+enum { k_version = 13020 };
 
-static int shown[k_most];
-static int count = -1;
 static _Thread_local int current;
-
-static int device_of(const char* name, int gpus) {
-  for (int gpu = 0; gpu < gpus; ++gpu) {
-    char uuid[sizeof "GPU-" + 8];
-    char index[8];
-    snprintf(uuid, sizeof uuid, "GPU-%02x%02x", gpu, gpu);
-    snprintf(index, sizeof index, "%d", gpu);
-    if (strcmp(name, index) == 0 || strncmp(name, uuid, strlen(uuid)) == 0) {
-      return gpu;
-    }
-  }
-  return -1;
-}
-
-static int look(void) {
-  if (count >= 0) {
-    return count;
-  }
-  const char* text = getenv("DTRAIN_FAKE_GPUS");
-  const int gpus = text == NULL ? 0 : atoi(text);
-  const char* visible = getenv("CUDA_VISIBLE_DEVICES");
-  count = 0;
-  if (visible == NULL) {
-    for (; count < gpus; ++count) {
-      shown[count] = count;
-    }
-    return count;
-  }
-  char* names = strdup(visible);
-  char* rest = NULL;
-  for (char* name = strtok_r(names, ",", &rest); name != NULL && count < k_most;
-       name = strtok_r(NULL, ",", &rest)) {
-    const int gpu = device_of(name, gpus);
-    if (gpu < 0) {
-      break;
-    }
-    shown[count++] = gpu;
-  }
-  free(names);
-  return count;
-}
 
 int cudaGetDeviceCount(int* to) {
   *to = look();
@@ -108,7 +60,7 @@ int cudaGetDeviceProperties_v2(struct Properties* to, int device) {
   return cudaGetDeviceProperties(to, device);
 }
 int cudaDeviceGetAttribute(int* to, int what, int device) {
-  *to = what == 75 ? 9 : what == 76 ? 0 : 1; // cudaDevAttrComputeCapabilityMajor, Minor.
+  *to = attribute(what);
   return device < look() ? 0 : k_invalid_device;
 }
 const char* cudaGetErrorString(int error) {
