@@ -67,16 +67,6 @@ CheckpointHead head_of(const Progress& progress) {
   return {progress.step, metadata};
 }
 
-/// Calls body(at, count) with where this rank's own ranges are in what it has of an arena.
-template <typename Body>
-void for_each_own(const OwnChunks& chunks, const std::vector<ArenaRange>& own, const Body& body) {
-  std::size_t behind = 0;
-  for (const ArenaRange& range : own) {
-    body(chunks.is_arena ? range.first : behind, range.size());
-    behind += range.size();
-  }
-}
-
 /// Copies what this rank owns of each arena, without gaps.
 void copy_arenas(Device& device, const std::vector<SavedArena>& arenas, const Shards& shards,
                  std::vector<Buffer>& copies) {
@@ -85,9 +75,10 @@ void copy_arenas(Device& device, const std::vector<SavedArena>& arenas, const Sh
       copies.push_back(device.allocate_pinned(shards.own_floats(), DType::f32));
     }
     std::span<float> to = copies[i].span();
-    for_each_own(arenas[i].chunks, shards.own(), [&](std::size_t at, std::size_t count) {
-      arenas[i].chunks.values.read(device, at, to.first(count));
-      to = to.subspan(count);
+    const OwnChunks& chunks = arenas[i].chunks;
+    chunks.for_each(shards.own(), [&](std::size_t at, const ArenaRange& range) {
+      chunks.values.read(device, at, to.first(range.size()));
+      to = to.subspan(range.size());
     });
   }
   device.stream().record()->wait();
@@ -98,8 +89,8 @@ void write_arenas(Device& device, const std::vector<SavedArena>& arenas, const S
                   CheckpointWriter& file) {
   const Buffer room(std::min(k_passing, shards.own_floats()));
   for (const SavedArena& arena : arenas) {
-    for_each_own(arena.chunks, shards.own(), [&](std::size_t first, std::size_t all) {
-      in_parts(all, [&](std::size_t at, std::size_t count) {
+    arena.chunks.for_each(shards.own(), [&](std::size_t first, const ArenaRange& range) {
+      in_parts(range.size(), [&](std::size_t at, std::size_t count) {
         arena.chunks.values.read(device, first + at, room.span().first(count));
         file.add(room.span().first(count));
       });

@@ -53,7 +53,7 @@ bool whole(std::size_t offset, Pointer at, std::size_t bytes, const Move& move) 
 } // namespace
 
 UnlinkedFile::UnlinkedFile(const std::string& folder, std::size_t bytes)
-    : folder_(folder), bytes_(bytes), fd_(open_unlinked(folder)) {
+    : fd_(open_unlinked(folder)) {
   const int error = fd_ < 0 ? errno : posix_fallocate(fd_, 0, static_cast<off_t>(bytes));
   if (error != 0) {
     if (fd_ >= 0) {
@@ -64,14 +64,6 @@ UnlinkedFile::UnlinkedFile(const std::string& folder, std::size_t bytes)
 }
 
 UnlinkedFile::~UnlinkedFile() { close(fd_); }
-
-void* UnlinkedFile::map() const {
-  void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-  if (mapped == MAP_FAILED) {
-    refuse(folder_, bytes_, errno);
-  }
-  return mapped;
-}
 
 bool UnlinkedFile::read(std::size_t offset, void* to, std::size_t bytes) const {
   return whole(
@@ -90,9 +82,12 @@ Buffer file_backed(const std::string& folder, std::size_t count) {
     return Buffer(0);
   }
   const std::size_t bytes = count * sizeof(float);
-  return {UnlinkedFile(folder, bytes).map(), count, DType::f32, {}, [bytes](void* memory) {
-            munmap(memory, bytes);
-          }};
+  const UnlinkedFile file(folder, bytes);
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);
+  if (mapped == MAP_FAILED) {
+    refuse(folder, bytes, errno);
+  }
+  return {mapped, count, DType::f32, {}, [bytes](void* memory) { munmap(memory, bytes); }};
 }
 
 } // namespace trainer

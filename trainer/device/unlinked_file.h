@@ -17,20 +17,18 @@ class UnlinkedFile {
   UnlinkedFile(const UnlinkedFile&) = delete;
   UnlinkedFile& operator=(const UnlinkedFile&) = delete;
 
-  /// Maps the file, shared. The caller unmaps it. Throws UsageError naming the folder.
-  void* map() const;
-
   /// Whole ranges; on failure return false and set errno.
   bool read(std::size_t offset, void* to, std::size_t bytes) const;
   bool write(std::size_t offset, const void* from, std::size_t bytes) const;
 
  private:
-  std::string folder_;
-  std::size_t bytes_;
   int fd_;
+
+  friend Buffer file_backed(const std::string& folder, std::size_t count);
 };
 
-/// Zeroed floats that such a file backs: they need not all fit into memory.
+/// Zeroed floats that such a file backs: they need not all fit into memory. Throws UsageError
+/// naming the folder.
 Buffer file_backed(const std::string& folder, std::size_t count);
 
 } // namespace trainer

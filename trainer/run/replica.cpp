@@ -155,16 +155,6 @@ void Replica::compute_in(Precision precision_) {
                                 : device.allocate(parameters.size(), DType::f32);
 }
 
-template <typename Body>
-void Replica::for_each_own(const Body& body) const {
-  const OwnChunks chunks = own_chunks();
-  std::size_t behind = 0;
-  for (const ArenaRange& range : own) {
-    body(chunks.values, chunks.is_arena ? range.first : behind, range);
-    behind += range.size();
-  }
-}
-
 void Replica::initialize(std::uint64_t seed) const {
   if (sharding.stage < 3) {
     const HostView view(device, parameters);
@@ -174,8 +164,9 @@ void Replica::initialize(std::uint64_t seed) const {
   }
   const Buffer whole = Buffer::paged(parameters.size(), DType::f32);
   model->initialize(seed, whole.span());
-  for_each_own([&](const StoredValues& values, std::size_t at, const ArenaRange& range) {
-    values.write(device, at, whole.span().subspan(range.first, range.size()));
+  const OwnChunks chunks = own_chunks();
+  chunks.for_each(own, [&](std::size_t at, const ArenaRange& range) {
+    chunks.values.write(device, at, whole.span().subspan(range.first, range.size()));
   });
 }
 
@@ -184,8 +175,9 @@ std::string Replica::suspect() const {
     return model->tensors().suspect(HostView(device, parameters).values());
   }
   const Buffer whole = Buffer::paged(parameters.size(), DType::f32);
-  for_each_own([&](const StoredValues& values, std::size_t at, const ArenaRange& range) {
-    values.read(device, at, whole.span().subspan(range.first, range.size()));
+  const OwnChunks chunks = own_chunks();
+  chunks.for_each(own, [&](std::size_t at, const ArenaRange& range) {
+    chunks.values.read(device, at, whole.span().subspan(range.first, range.size()));
   });
   return model->tensors().suspect(whole.span());
 }

@@ -120,10 +120,6 @@ struct Replica {
   Optimizer optimizer;
 
  private:
-  /// Calls `body` with each own range and its parameters.
-  template <typename Body>
-  void for_each_own(const Body& body) const;
-
   Bf16Value* factors_at() const {
     return factors.size() > 0 ? static_cast<Bf16Value*>(factors.memory()) : nullptr;
   }

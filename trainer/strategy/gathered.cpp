@@ -9,12 +9,9 @@ Gathered::Gathered(Communicator& communicator, Device& device, const std::vector
     : Replicated(units, arenas), communicator_(communicator), device_(device), shards_(shards),
       own_(own), copies_(own.is_arena || device.is_host() ? nullptr : device.make_stream()),
       gathers_(communicator.world_size() > 1 || copies_), fetched_(units_.size()) {
-  std::size_t behind = 0;
-  for (std::size_t bucket = 0; bucket < shards_.buckets().size(); ++bucket) {
-    const ArenaRange mine = shards_.own(bucket);
-    buckets_.push_back({.own_at = own_.is_arena ? mine.first : behind});
-    behind += mine.size();
-  }
+  own_.for_each(shards_.own_of_buckets(), [&](std::size_t at, const ArenaRange& /*mine*/) {
+    buckets_.push_back({.own_at = at});
+  });
 }
 
 Gathered::~Gathered() {
@@ -258,15 +255,12 @@ void for_each_bucket(const Shards& shards, const OwnChunks& own, const Body& bod
     largest = std::max(largest, bucket.size());
   }
   const Buffer room(largest);
-  std::size_t behind = 0;
-  for (std::size_t i = 0; i < shards.buckets().size(); ++i) {
-    const ArenaRange& bucket = shards.buckets()[i];
-    const ArenaRange mine = shards.own(i);
-    body(bucket, room.span().first(bucket.size()),
-         room.span().subspan(mine.first - bucket.first, mine.size()),
-         own.is_arena ? mine.first : behind);
-    behind += mine.size();
-  }
+  auto bucket = shards.buckets().begin();
+  own.for_each(shards.own_of_buckets(), [&](std::size_t at, const ArenaRange& mine) {
+    body(*bucket, room.span().first(bucket->size()),
+         room.span().subspan(mine.first - bucket->first, mine.size()), at);
+    ++bucket;
+  });
 }
 
 } // namespace

@@ -31,13 +31,17 @@ ArenaRange Shards::chunk(std::size_t bucket, int rank) const {
   return {whole.first + chunks.begin(rank), whole.first + chunks.begin(rank + 1)};
 }
 
-std::vector<ArenaRange> Shards::own() const {
+std::vector<ArenaRange> Shards::own_of_buckets() const {
   std::vector<ArenaRange> all;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (const ArenaRange own = this->own(bucket); own.size() > 0) {
-      all.push_back(own);
-    }
+    all.push_back(own(bucket));
   }
+  return all;
+}
+
+std::vector<ArenaRange> Shards::own() const {
+  std::vector<ArenaRange> all = own_of_buckets();
+  std::erase_if(all, [](const ArenaRange& range) { return range.size() == 0; });
   return all;
 }
 

@@ -76,6 +76,17 @@ inline int stage_taken(int stage, int ranks, const Offload& offload, bool is_on_
 struct OwnChunks {
   StoredValues values;
   bool is_arena; ///< They are at their places in an arena; else without gaps.
+
+  /// Calls body(at, range) with each of `own`, all ranges of the rank's in ascending order, and
+  /// where its values begin.
+  template <typename Body>
+  void for_each(const std::vector<ArenaRange>& own, const Body& body) const {
+    std::size_t behind = 0;
+    for (const ArenaRange& range : own) {
+      body(is_arena ? range.first : behind, range);
+      behind += range.size();
+    }
+  }
 };
 
 class Shards {
@@ -88,8 +99,8 @@ class Shards {
   /// Chunk `rank` of a bucket; may be empty.
   ArenaRange chunk(std::size_t bucket, int rank) const;
   ArenaRange own(std::size_t bucket) const { return chunk(bucket, rank_); }
-  /// This rank's chunks that are not empty.
-  std::vector<ArenaRange> own() const;
+  std::vector<ArenaRange> own_of_buckets() const;             ///< This rank's chunk of each bucket.
+  std::vector<ArenaRange> own() const;                        ///< Those that are not empty.
   std::size_t own_floats() const { return floats_in(own()); } ///< In all of them.
 
   int ranks() const { return ranks_; }

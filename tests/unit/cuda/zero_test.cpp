@@ -48,6 +48,12 @@ Run on_images(std::vector<std::size_t> hidden = {40, 19}) {
   return {{.hidden = std::move(hidden)}, synthetic_dataset(96, 1)};
 }
 
+/// Gradients of two passes are added up, and clipped.
+void clip(Run& run) {
+  run.rows = 6;
+  run.step = {.buckets = 1 << 14, .rows_at_once = 4, .clip_norm = 0.5};
+}
+
 Run on_text(const std::string& name) {
   ModelOptions model{.name = name, .seed = 3};
   model.transformer = {.layers = 2, .hidden = 32, .heads = 2, .inner = 48, .max_length = 16};
@@ -149,8 +155,7 @@ TEST_CASE("every stage of ZeRO has the bits of stage 0 on GPUs, and gives all me
   run.by_nccl = true;
   check_stages(run, {2, 3});
   Run clipped = on_images();
-  clipped.rows = 6;
-  clipped.step = {.buckets = 1 << 14, .rows_at_once = 4, .clip_norm = 0.5};
+  clip(clipped);
   check_stages(clipped, {2});
   check_stages(on_text("bert"), {2, 3});
   check_stages(on_text("gpt2"), {3});
@@ -196,8 +201,7 @@ TEST_CASE(
   run.ranks = 1;
   run.offload.parameters_are_on_host = true;
   check_stages(run, {3});
-  run.rows = 6;
-  run.step = {.buckets = 1 << 14, .rows_at_once = 4, .clip_norm = 0.5};
+  clip(run);
   check_stages(run, {3});
   run.offload.optimizer = std::filesystem::temp_directory_path();
   check_stages(run, {3});
@@ -219,8 +223,7 @@ TEST_CASE("parameters in files have the bits of stage 0 on GPUs, and give all me
   }
   const Variable page("DTRAIN_FAKE_PAGE", "16384");
   check_stages(run, {3});
-  run.rows = 6;
-  run.step = {.buckets = 1 << 14, .rows_at_once = 4, .clip_norm = 0.5};
+  clip(run);
   run.offload.optimizer_is_on_host = true;
   run.ranks = 1;
   check_stages(run, {3});
