@@ -9,7 +9,8 @@
 
 namespace trainer {
 
-/// Values in a file (optim/state_files.h). Throws Error naming its folder where it fails.
+/// Values in a file (optim/state_files.h, optim/arena_file.h). Throws Error naming its folder where
+/// it fails.
 class ValueFile {
  public:
   using Ticket = std::size_t;

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,12 +13,6 @@
 
 namespace trainer {
 namespace {
-
-[[noreturn]] void refuse(const std::string& folder, std::size_t bytes, int error) {
-  constexpr double k_million = 1e6;
-  throw UsageError(fmt::format("{}: no file of {:.1f} MB there for what is offloaded: {}", folder,
-                               static_cast<double>(bytes) / k_million, std::strerror(error)));
-}
 
 int open_unlinked(const std::string& folder) {
   int fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -52,29 +47,57 @@ bool whole(std::size_t offset, Pointer at, std::size_t bytes, const Move& move) 
 
 } // namespace
 
-UnlinkedFile::UnlinkedFile(const std::string& folder, std::size_t bytes)
-    : fd_(open_unlinked(folder)) {
-  const int error = fd_ < 0 ? errno : posix_fallocate(fd_, 0, static_cast<off_t>(bytes));
-  if (error != 0) {
-    if (fd_ >= 0) {
-      close(fd_);
-    }
-    refuse(folder, bytes, error);
+UnlinkedFile::UnlinkedFile(std::string folder, const char* what)
+    : folder_(std::move(folder)), what_(what), fd_(open_unlinked(folder_)) {
+  if (fd_ < 0) {
+    throw UsageError(
+        fmt::format("{}: no file there for {}: {}", folder_, what_, std::strerror(errno)));
   }
 }
 
 UnlinkedFile::~UnlinkedFile() { close(fd_); }
 
-bool UnlinkedFile::read(std::size_t offset, void* to, std::size_t bytes) const {
-  return whole(
-      offset, static_cast<std::byte*>(to), bytes,
-      [&](std::byte* at, std::size_t left, off_t from) { return pread(fd_, at, left, from); });
+void UnlinkedFile::allocate(std::size_t offset, std::size_t bytes) {
+  constexpr double k_million = 1e6;
+  if (const int error = posix_fallocate(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+      error != 0) {
+    throw UsageError(fmt::format("{}: no {:.1f} MB there for {}: {}", folder_,
+                                 static_cast<double>(bytes) / k_million, what_,
+                                 std::strerror(error)));
+  }
 }
 
-bool UnlinkedFile::write(std::size_t offset, const void* from, std::size_t bytes) const {
-  return whole(
-      offset, static_cast<const std::byte*>(from), bytes,
-      [&](const std::byte* at, std::size_t left, off_t to) { return pwrite(fd_, at, left, to); });
+void* UnlinkedFile::map(std::size_t offset, std::size_t bytes, void* at) const {
+  void* const mapped =
+      mmap(at, bytes, PROT_READ | PROT_WRITE, at == nullptr ? MAP_SHARED : MAP_SHARED | MAP_FIXED,
+           fd_, static_cast<off_t>(offset));
+  if (mapped == MAP_FAILED) {
+    throw UsageError(fmt::format("{}: files there cannot be mapped to memory, for {}: {}", folder_,
+                                 what_, std::strerror(errno)));
+  }
+  return mapped;
+}
+
+void UnlinkedFile::fail(const char* verb) const {
+  throw Error(fmt::format("{}: cannot {} {}: {}", folder_, verb, what_, std::strerror(errno)));
+}
+
+void UnlinkedFile::read(std::size_t offset, void* to, std::size_t bytes) const {
+  if (!whole(offset, static_cast<std::byte*>(to), bytes,
+             [&](std::byte* at, std::size_t left, off_t from) {
+               return pread(fd_, at, left, from);
+             })) {
+    fail("read");
+  }
+}
+
+void UnlinkedFile::write(std::size_t offset, const void* from, std::size_t bytes) const {
+  if (!whole(offset, static_cast<const std::byte*>(from), bytes,
+             [&](const std::byte* at, std::size_t left, off_t to) {
+               return pwrite(fd_, at, left, to);
+             })) {
+    fail("write");
+  }
 }
 
 Buffer file_backed(const std::string& folder, std::size_t count) {
@@ -82,12 +105,9 @@ Buffer file_backed(const std::string& folder, std::size_t count) {
     return Buffer(0);
   }
   const std::size_t bytes = count * sizeof(float);
-  const UnlinkedFile file(folder, bytes);
-  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd_, 0);
-  if (mapped == MAP_FAILED) {
-    refuse(folder, bytes, errno);
-  }
-  return {mapped, count, DType::f32, {}, [bytes](void* memory) { munmap(memory, bytes); }};
+  UnlinkedFile file(folder, "the weights");
+  file.allocate(0, bytes);
+  return {file.map(0, bytes), count, DType::f32, {}, [bytes](void* it) { munmap(it, bytes); }};
 }
 
 } // namespace trainer

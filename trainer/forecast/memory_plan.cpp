@@ -139,11 +139,12 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     if (has_files || (on_gpu && offload.optimizer_is_on_host)) {
       plan.moments -= moments;
     }
-    const std::size_t rows =
-        (has_files ? kinds : 0) + (plan.stage == 3 && !offload.parameters.empty() ? 1 : 0);
-    if (!on_gpu && rows > 0) {
-      plan.moments +=
-          StateFiles::memory_bytes(rows, state_pieces(options.optimizer.rule, own, &tensors));
+    const Pieces pieces = state_pieces(options.optimizer.rule, own, &tensors);
+    if (!on_gpu && has_files) {
+      plan.moments += StateFiles::memory_bytes(kinds, pieces);
+    }
+    if (!on_gpu && plan.stage == 3 && !offload.parameters.empty()) {
+      plan.moments += pieces.largest() * sizeof(float);
     }
   }
   const std::size_t rounded = rounded_bytes(options, *model, device, plan.stage);

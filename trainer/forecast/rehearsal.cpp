@@ -134,7 +134,7 @@ class Rehearsal final : private ParameterOwner {
     const bool is_in_file = !options_.offload.parameters.empty();
     const bool is_on_host = !is_host_ && options_.offload.parameters_are_on_host;
     Gathered gathered(communicator, device, model_.units(), shards_, {arena.span()},
-                      is_in_file ? OwnChunks{{.file = &file}, false}
+                      is_in_file ? OwnChunks{{.file = &file}, is_host_}
                                  : OwnChunks{{arena.span()}, !is_on_host});
     parameters_.write(all);
     if (options_.stage == 3) {

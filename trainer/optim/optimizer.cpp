@@ -66,7 +66,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
                      std::span<const float> gradients, Device& device, const TensorTable* tensors,
                      const std::vector<ArenaRange>& own, const StatePlaces& places)
     : options_(options), device_(&device), parameters_(parameters), gradients_(gradients),
-      tensors_(tensors),
+      tensors_(tensors), passing_(0),
       direction_(device.allocate(
           options.rule == Rule::lamb && tensors != nullptr ? largest_tensor(*tensors) : 0,
           DType::f32)),
@@ -107,17 +107,22 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
       : options.rule == Rule::lamb ? std::vector<std::string>{"lamb.m", "lamb.v"}
       : options.rule == Rule::muon ? std::vector<std::string>{"muon.m", "muon.v"}
                                    : std::vector<std::string>{"adam.m", "adam.v"};
+  const Pieces pieces = state_pieces(options.rule, count, tensors);
   std::vector<StateFiles::RowOptions> rows;
-  if (!places.parameters.empty()) {
+  constexpr const char* k_parameters = "the parameters";
+  if (!places.parameters.empty() && device.is_host()) {
+    arena_file_ = std::make_unique<ArenaFile>(parameters, own, places.parameters, k_parameters);
+    passing_ = Buffer(pieces.largest());
+  } else if (!places.parameters.empty()) {
     parameter_row_ = rows.size();
-    rows.push_back({places.parameters, "the parameters"});
+    rows.push_back({places.parameters, k_parameters});
   }
   if (!places.moments.empty()) {
     moment_row_ = rows.size();
     rows.insert(rows.end(), names.size(), {places.moments, "the optimizer's states"});
   }
   if (!rows.empty()) {
-    files_ = std::make_unique<StateFiles>(device, state_pieces(options.rule, count, tensors), rows);
+    files_ = std::make_unique<StateFiles>(device, pieces, rows);
   }
   for (const std::string& name : names) {
     if (moment_row_) {
@@ -181,7 +186,7 @@ const std::vector<Optimizer::Moment>& Optimizer::moments() const {
 
 ValueFile* Optimizer::parameter_file() const {
   if (!parameter_row_) {
-    return nullptr;
+    return arena_file_.get();
   }
   files_->flush();
   return &files_->row(*parameter_row_);
@@ -216,7 +221,11 @@ void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
   };
   float* const m = moment_at(0);
   float* const v = moment_at(moments_.size() - 1);
+  if (arena_file_) {
+    arena_file_->read(at, passing_.span().first(count));
+  }
   const Parameters p(parameter_row_            ? rows[*parameter_row_]
+                     : arena_file_             ? passing_.data()
                      : own_parameters_.empty() ? parameters_.data() + at
                                                : own_parameters_.data() + moment,
                      rounded_ == nullptr ? nullptr : rounded_ + at);
@@ -231,6 +240,14 @@ void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
   } else {
     kernels.adam(stream, count, rule, state(), g, m, v, p);
   }
+  if (arena_file_) {
+    arena_file_->write(at, passing_.span().first(count));
+  }
+}
+
+/// Up to where an update goes at once, of what is in files.
+std::size_t Optimizer::end_of_piece(std::size_t moment) const {
+  return files_ ? files_->end_of_piece(moment) : arena_file_ ? moment + passing_.size() : SIZE_MAX;
 }
 
 void Optimizer::update(std::size_t first, std::size_t last) {
@@ -253,8 +270,7 @@ void Optimizer::update(std::size_t first, std::size_t last) {
       while (group->last <= at) {
         ++group;
       }
-      const std::size_t next =
-          std::min({end, files_ ? files_->end_of_piece(moment) : end, moment + group->last - at});
+      const std::size_t next = std::min({end, end_of_piece(moment), moment + group->last - at});
       update(at, next - moment, moment, group->decays ? decaying_ : free_, nullptr);
       moment = next;
     }

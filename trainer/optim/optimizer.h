@@ -21,6 +21,7 @@
 
 #include "trainer/device/device.h"
 #include "trainer/nn/tensor_table.h"
+#include "trainer/optim/arena_file.h"
 #include "trainer/optim/muon.h"
 #include "trainer/optim/state_files.h"
 
@@ -63,7 +64,7 @@ struct StepLimits {
 struct StatePlaces {
   std::string moments = {};         ///< In a file in this folder, unless it is empty.
   bool moments_are_on_host = false; ///< In pinned memory, where a GPU's kernels update them.
-  std::string parameters = {};      ///< As for `moments`.
+  std::string parameters = {};      ///< As for `moments`. A CPU's arena is paged memory then.
 };
 
 /// How the optimizer's states in files are cut. `tensors`: see Optimizer.
@@ -127,7 +128,8 @@ class Optimizer {
   bool is_in_files() const { return files_ != nullptr; }
   /// Each moment for all own ranges, without gaps; current until the next update().
   const std::vector<Moment>& moments() const;
-  /// Likewise the parameters; null: they are not in a file.
+  /// The parameters of all own ranges: likewise; but a CPU's are as in the arena. Null: they are
+  /// not in a file.
   ValueFile* parameter_file() const;
 
  private:
@@ -143,6 +145,7 @@ class Optimizer {
     bool decays;
   };
   void set_groups();
+  std::size_t end_of_piece(std::size_t moment) const;
   const UpdateRule& rule_of(const Tensor& tensor) const;
   /// Updates values from `at` of the arena, whose moments begin at `moment`.
   void update(std::size_t at, std::size_t count, std::size_t moment, const UpdateRule& rule,
@@ -158,7 +161,9 @@ class Optimizer {
   std::vector<Own> own_;
   std::vector<Moment> moments_;
   std::vector<Buffer> moment_memory_;        ///< Those that are not in files.
-  std::unique_ptr<StateFiles> files_;        ///< Null: all is in memory.
+  std::unique_ptr<ArenaFile> arena_file_;    ///< What a CPU's parameters are in; null: memory.
+  Buffer passing_;                           ///< A piece of them, while it is updated.
+  std::unique_ptr<StateFiles> files_;        ///< Null: all else is in memory.
   std::optional<std::size_t> parameter_row_; ///< In files_.
   std::optional<std::size_t> moment_row_;    ///< The first one's, likewise.
   Buffer direction_;                         ///< LAMB's direction, as large as the largest tensor.

@@ -1,11 +1,7 @@
 #include "trainer/optim/state_files.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "trainer/errors.h"
 
@@ -35,22 +31,16 @@ std::size_t Pieces::holder(std::size_t at) const {
 }
 
 StateFiles::Row::Row(StateFiles& files, const RowOptions& options, std::size_t count)
-    : files_(files), options_(options),
-      file_(options.folder, std::max<std::size_t>(count, 1) * sizeof(float)) {}
-
-void StateFiles::Row::check(bool is_done, const char* verb) const {
-  if (!is_done) {
-    throw Error(fmt::format("{}: cannot {} {}: {}", options_.folder, verb, options_.what,
-                            std::strerror(errno)));
-  }
+    : files_(files), file_(options.folder, options.what) {
+  file_.allocate(0, std::max<std::size_t>(count, 1) * sizeof(float));
 }
 
 void StateFiles::Row::read(std::size_t at, std::span<float> to) const {
-  check(file_.read(at * sizeof(float), to.data(), to.size_bytes()), "read");
+  file_.read(at * sizeof(float), to.data(), to.size_bytes());
 }
 
 void StateFiles::Row::write_back(std::size_t at, std::span<const float> from) const {
-  check(file_.write(at * sizeof(float), from.data(), from.size_bytes()), "write");
+  file_.write(at * sizeof(float), from.data(), from.size_bytes());
 }
 
 void StateFiles::Row::write(std::size_t at, std::span<const float> from) {

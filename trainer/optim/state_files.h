@@ -1,6 +1,6 @@
 // What an optimizer updates, in files, for models whose states do not fit into memory (Rajbhandari
-// et al. 2021, ZeRO-Infinity): rows of values, one for each moment and perhaps one for the
-// parameters, each in a file of its own.
+// et al. 2021, ZeRO-Infinity): rows of values, one for each moment and perhaps one for a GPU's
+// parameters (a CPU's: optim/arena_file.h), each in a file of its own.
 //
 // They pass through memory in pieces, in ascending order and then again from the first. While the
 // optimizer updates one piece, a thread reads the next and writes those before; so the first pieces
@@ -80,9 +80,7 @@ class StateFiles {
     void write_back(std::size_t at, std::span<const float> from) const;
 
    private:
-    void check(bool is_done, const char* verb) const;
     StateFiles& files_;
-    RowOptions options_;
     UnlinkedFile file_;
   };
 

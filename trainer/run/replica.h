@@ -90,7 +90,7 @@ struct Replica {
   /// Of a replica that ranks share: the parameters that this rank has to stay.
   OwnChunks own_chunks() const {
     ValueFile* const file = optimizer.parameter_file();
-    return file != nullptr         ? OwnChunks{{.file = file}, false}
+    return file != nullptr         ? OwnChunks{{.file = file}, device.is_host()}
            : own_memory.size() > 0 ? OwnChunks{{own_memory.span()}, false}
                                    : OwnChunks{{parameters}, true};
   }

@@ -7,7 +7,7 @@ namespace trainer {
 Gathered::Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
                    const Shards& shards, const Arenas& arenas, const OwnChunks& own)
     : Replicated(units, arenas), communicator_(communicator), device_(device), shards_(shards),
-      own_(own), copies_(own.is_arena || device.is_host() ? nullptr : device.make_stream()),
+      own_(own), copies_(own.is_arena ? nullptr : device.make_stream()),
       gathers_(communicator.world_size() > 1 || copies_), fetched_(units_.size()) {
   own_.for_each(shards_.own_of_buckets(), [&](std::size_t at, const ArenaRange& /*mine*/) {
     buckets_.push_back({.own_at = at});
@@ -65,8 +65,6 @@ void Gathered::start_read(std::size_t number) {
   if (copies_) {
     bucket.staging = find_staging();
     to = staging_[bucket.staging].memory.span().first(mine.size());
-  } else {
-    device_.commit(to);
   }
   bucket.read = own_.values.file->start_read(bucket.own_at, to);
 }
@@ -119,13 +117,16 @@ void Gathered::start(std::size_t number) {
                                        .after = bucket.copied.get()});
 }
 
-void Gathered::wait(Bucket& bucket) {
+void Gathered::wait(std::size_t number) {
+  Bucket& bucket = buckets_[number];
   if (!bucket.is_coming) {
     return;
   }
   if (gathers_) {
     communicator_.wait_in(device_.stream(), bucket.ticket);
   } else if (bucket.read) {
+    const ArenaRange mine = shards_.own(number);
+    device_.commit(arenas_.parameters.subspan(mine.first, mine.size()));
     end_read(bucket);
   }
   if (bucket.copied) { // One rank's gather has not waited for it.
@@ -136,10 +137,9 @@ void Gathered::wait(Bucket& bucket) {
 }
 
 void Gathered::give_back(std::size_t number) {
-  Bucket& bucket = buckets_[number];
-  wait(bucket);
-  bucket.is_here = false;
-  if (own_.is_arena) {
+  wait(number);
+  buckets_[number].is_here = false;
+  if (own_.is_arena && own_.values.file == nullptr) {
     discard_others(device_, shards_, number, arenas_.parameters);
   } else {
     const ArenaRange& range = shards_.buckets()[number];
@@ -178,13 +178,13 @@ UnitMemory Gathered::need(std::size_t unit) {
   if (next != order_.end()) {
     fetch(next->unit);
     const auto after = std::find_if(next + 1, order_.end(), needs);
-    if (own_.values.file != nullptr && gathers_ && after != order_.end()) {
+    if (own_.values.file != nullptr && after != order_.end()) {
       read_ahead(after->unit);
     }
   }
   const ArenaRange range = buckets_of(unit);
   for (std::size_t bucket = range.first; bucket < range.last; ++bucket) {
-    wait(buckets_[bucket]);
+    wait(bucket);
   }
   return Replicated::need(unit);
 }

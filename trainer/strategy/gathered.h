@@ -1,15 +1,14 @@
 // The owner (nn/parameter_owner.h) of parameters at ZeRO's stage 3 (strategy/shards.h): a rank
 // holds its own chunks, gathers each unit before the model uses it, and frees the other ranks'
 // chunks after. Own chunks that are elsewhere, in the host's memory or in a file, come to the arena
-// before each gather, beside what is computed, and are freed there after it, too: a CPU's are read
-// into their places, a GPU's copied there on a stream of their own, from pinned memory that the
-// file was read into.
+// before each gather, beside what is computed, and are freed there after it, too: a CPU's file is
+// mapped to their places and read ahead, a GPU's are copied there on a stream of their own, from
+// pinned memory that the file was read into.
 //
 // The first pass records the order in which the model needs its units; from then on the gather of
 // the next unit starts before the wait for this one, and runs while this one is computed with. So
-// two units are in memory at a time, and the buckets that they share with others; and of the unit
-// after them the own chunks, where these are being read from a file. One rank on a CPU gathers
-// nothing, so it reads the next unit alone.
+// two units are in memory at a time, and the buckets that they share with others; but one of a
+// single rank on a CPU, which gathers nothing. From a file the unit after the next is being read.
 #pragma once
 
 #include <functional>
@@ -27,8 +26,9 @@ namespace trainer {
 
 class Gathered final : public Replicated {
  public:
-  /// `arenas`: paged memory of the device. `own`: the own chunks, in the arena of parameters, in
-  /// pinned memory or in a file. All arguments but `shards` outlive the owner.
+  /// `arenas`: paged memory of the device. `own`: the own chunks, in the arena of parameters, which
+  /// a file may be mapped to, or, for a GPU, in pinned memory or in a file. All arguments but
+  /// `shards` outlive the owner.
   Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
            const Shards& shards, const Arenas& arenas, const OwnChunks& own);
   ~Gathered() override; ///< Waits for what is being read.
@@ -62,7 +62,7 @@ class Gathered final : public Replicated {
   };
   void fetch(std::size_t unit);
   void read_ahead(std::size_t unit);
-  void wait(Bucket& bucket);
+  void wait(std::size_t bucket);
   void start(std::size_t bucket);
   void start_read(std::size_t bucket);
   void end_read(Bucket& bucket);
@@ -75,7 +75,7 @@ class Gathered final : public Replicated {
   Device& device_;
   Shards shards_;
   OwnChunks own_;
-  std::unique_ptr<Stream> copies_; ///< Of own chunks to a GPU; null: they are, or are read, there.
+  std::unique_ptr<Stream> copies_; ///< Of own chunks to a GPU; null: they are in the arena.
   bool gathers_;                   ///< From other ranks, or to a GPU.
   std::vector<Staging> staging_;
   std::vector<Bucket> buckets_;

@@ -181,7 +181,7 @@ def test_one_rank_trains_with_its_parameters_in_files_as_with_them_in_memory(hom
 
 
 @pytest.mark.parametrize("flags, named", [
-    (["--offload-optimizer=/nowhere"], "/nowhere: no file of"),
+    (["--offload-optimizer=/nowhere"], "/nowhere: no file there for"),
     (["--offload-param=/tmp", "--zero-stage=2"], "--zero-stage=3"),
     (["--offload-param=cpu"], "--zero-stage=3")])
 def test_what_cannot_be_offloaded_is_refused_in_one_line(home, data, flags, named):

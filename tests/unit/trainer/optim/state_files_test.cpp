@@ -114,7 +114,7 @@ TEST_CASE("what is read beside updates is what they were before, and all of them
 TEST_CASE("a folder that cannot have the states, and one that fails later, are named") {
   CpuDevice device(best_kernels());
   CHECK_THROWS_WITH_AS(StateFiles(device, Pieces::of(1000), {{"/nowhere", "the parameters"}}),
-                       doctest::Contains("/nowhere: no file of 0.0 MB"), UsageError);
+                       doctest::Contains("/nowhere: no file there for the parameters"), UsageError);
   StateFiles files(device, Pieces::of(1000), rows(2));
   files.use(0)[0][0] = 1;
   rlimit old{};
