@@ -5,7 +5,8 @@
 #include <cstdint>
 
 #include <sys/mman.h>
-#include <unistd.h>
+
+#include "trainer/device/host_memory.h"
 
 namespace trainer {
 namespace {
@@ -17,7 +18,7 @@ struct Bytes {
 
 /// All pages that hold some of it, from a page's begin.
 Bytes pages_of(std::size_t first, std::size_t last) {
-  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t page = host_page_bytes();
   return {first / page * page, (last + page - 1) / page * page};
 }
 

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "trainer/clock.h"
+#include "trainer/device/host_memory.h"
 
 namespace trainer {
 namespace {
@@ -55,14 +55,9 @@ std::unique_ptr<Stream> CpuDevice::make_stream() { return std::make_unique<CpuSt
 
 namespace {
 
-std::size_t host_page() {
-  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
 /// The whole pages within the range: pages shared with other data are left out.
 std::span<std::byte> whole_pages(std::span<float> part) {
-  const std::size_t page = host_page();
+  const std::size_t page = host_page_bytes();
   void* first = part.data();
   std::size_t bytes = part.size_bytes();
   if (std::align(page, page, first, bytes) == nullptr) {
@@ -73,7 +68,7 @@ std::span<std::byte> whole_pages(std::span<float> part) {
 
 } // namespace
 
-std::size_t CpuDevice::page_bytes() const { return host_page(); }
+std::size_t CpuDevice::page_bytes() const { return host_page_bytes(); }
 
 void CpuDevice::discard(std::span<float> part) {
   if (const auto pages = whole_pages(part); !pages.empty()) {
