@@ -64,7 +64,7 @@ def test_two_ranks_on_one_gpu_learn_what_one_learns(build, data, how, said):
                    MASTER_PORT=port, DTRAIN_JOB_TOKEN="a" * 32, NCCL_MULTI_RANK_GPU_ENABLE="1")
              for rank in range(2)]
     said_by_all = [rank.communicate(timeout=600) for rank in ranks]
-    if how == "nccl" and "are on one GPU" in said_by_all[0][1]:
+    if how == "nccl" and re.search("are on one GPU|or later is needed", said_by_all[0][1]):
         pytest.skip("the NCCL here gives two ranks no GPU to share; 2.30.3 does")
     assert [rank.returncode for rank in ranks] == [0, 0], said_by_all
     outs = [out for out, _ in said_by_all]

@@ -12,8 +12,7 @@
 namespace trainer {
 namespace {
 
-constexpr int k_least_version = 22809; ///< In 2.28.3 to 2.28.8 ncclCommAbort may hang.
-constexpr int k_shares_gpus = 23003;   ///< The first NCCL that allows two ranks on one GPU.
+constexpr int k_shares_gpus = 23003; ///< The first NCCL that allows two ranks on one GPU.
 
 /// What a worker tells the others.
 struct Offer {
@@ -46,9 +45,9 @@ std::string why_not(const std::vector<Offer>& offers, const std::string& missing
       return fmt::format("{} has none{}", name,
                          static_cast<int>(i) == between.rank() ? " (" + missing + ")" : "");
     }
-    if (offers[i].nccl < k_least_version) {
+    if (offers[i].nccl < k_least_nccl_version) {
       return fmt::format("{} has NCCL {}, and {} or later is needed", name,
-                         version_text(offers[i].nccl), version_text(k_least_version));
+                         version_text(offers[i].nccl), version_text(k_least_nccl_version));
     }
     if (offers[i].nccl != offers.front().nccl) {
       return fmt::format("{} has NCCL {}, {} has {}", between.name(0),

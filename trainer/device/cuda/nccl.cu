@@ -153,7 +153,11 @@ int destroy(void* comm) { return nccl.destroy(comm_of(comm)); }
 /// Empty, or the reason why NCCL cannot be used.
 std::string load(DtrainNccl& table) {
   std::string why;
-  void* library = open_library(k_nccl_library, why);
+  void* library = open_library(k_nccl_library, why, [](void* one) {
+    const auto ask = reinterpret_cast<decltype(&ncclGetVersion)>(dlsym(one, "ncclGetVersion"));
+    int version = 0;
+    return ask != nullptr && ask(&version) == ncclSuccess && version >= k_least_nccl_version;
+  });
   if (library == nullptr) {
     return why;
   }

@@ -10,6 +10,8 @@ namespace trainer {
 
 class Stream;
 
+inline constexpr int k_least_nccl_version = 22809; ///< In 2.28.3 to .8 ncclCommAbort may hang.
+
 /// The id by which the ranks of an NCCL communicator find each other: one rank makes it and sends
 /// it to the others.
 struct NcclId {

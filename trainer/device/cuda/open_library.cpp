@@ -79,26 +79,28 @@ std::vector<fs::path> wheel_folders(const char* virtual_env, const char* conda_p
   return found;
 }
 
-void* open_library(const char* name, std::string& why) {
-  constexpr int k_how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
-  void* library = dlopen(name, k_how);
-  if (library != nullptr) {
-    return library;
-  }
-  why = dlerror();
+void* open_library(const char* name, std::string& why,
+                   const std::function<bool(void*)>& is_new_enough) {
+  std::vector<fs::path> places{name};
   for (const fs::path& folder : wheel_folders(std::getenv("VIRTUAL_ENV"),
                                               std::getenv("CONDA_PREFIX"), std::getenv("PATH"))) {
     std::error_code error;
-    if (!fs::exists(folder / name, error)) {
-      continue;
+    if (fs::exists(folder / name, error)) {
+      places.push_back(folder / name);
     }
-    library = dlopen((folder / name).c_str(), k_how);
-    if (library != nullptr) {
-      return library;
-    }
-    why = dlerror();
   }
-  return nullptr;
+  void* first = nullptr;
+  for (const fs::path& place : places) {
+    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == nullptr) {
+      why = dlerror();
+    } else if (is_new_enough(library)) {
+      return library;
+    } else if (first == nullptr) {
+      first = library;
+    }
+  }
+  return first;
 }
 
 } // namespace trainer

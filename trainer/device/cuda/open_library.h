@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,10 @@ std::vector<std::filesystem::path> wheel_folders(const char* virtual_env, const 
                                                  const char* path);
 
 /// dlopen()s a library of CUDA (libnccl.so.2) and never closes it: from the loader's path, from
-/// beside the plug-in, or from wheel_folders(). Null if it is in none of them; `why` is then the
-/// loader's error.
-void* open_library(const char* name, std::string& why);
+/// beside the plug-in, or from wheel_folders(). The first that `is_new_enough`, or, where none is,
+/// the first. Null if it is in none of them; `why` is then the loader's error.
+void* open_library(
+    const char* name, std::string& why,
+    const std::function<bool(void*)>& is_new_enough = [](void* /*library*/) { return true; });
 
 } // namespace trainer

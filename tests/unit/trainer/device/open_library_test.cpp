@@ -3,7 +3,10 @@
 #include <filesystem>
 #include <string>
 
+#include <dlfcn.h>
+
 #include "tests/unit/trainer/temp_folder.h"
+#include "tests/unit/variable.h"
 #include "trainer/device/cuda/open_library.h"
 
 using namespace trainer;
@@ -38,6 +41,25 @@ TEST_CASE("libraries of NVIDIA's are looked for where pip puts them for the Pyth
   REQUIRE(!found.empty());
   CHECK(found[0] == system / "nccl/lib");
   CHECK(wheel_folders(nullptr, nullptr, nullptr) == wheel_folders("relative", "", ":"));
+}
+
+TEST_CASE("a library that is too old is passed over for one of a Python that is new enough") {
+  const char* const name = "libdl.so.2"; // The system's, and a copy of another library.
+  const TempFolder folder;
+  const fs::path python = fs::path(folder.path()) / "lib/python3.12/site-packages/nvidia/dl/lib";
+  fs::create_directories(python);
+  Dl_info math{};
+  REQUIRE(dladdr(dlsym(dlopen("libm.so.6", RTLD_NOW), "cos"), &math) != 0);
+  fs::copy_file(math.dli_fname, python / name);
+  const unit::Variable environment("VIRTUAL_ENV", folder.path().c_str());
+  std::string why;
+  const auto has_cosine = [](void* library) { return dlsym(library, "cos") != nullptr; };
+  void* const found = open_library(name, why, has_cosine);
+  REQUIRE(found != nullptr);
+  CHECK(has_cosine(found));
+  void* const first = open_library(name, why, [](void* /*library*/) { return false; });
+  CHECK(first != nullptr);
+  CHECK(first != found);
 }
 
 TEST_CASE("a library that is nowhere is told in the loader's words") {
