@@ -12,7 +12,7 @@
 #include "trainer/device/cuda/errors.h"
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/matmul.h"
-#include "trainer/device/cuda/paged_memory.h"
+#include "trainer/device/cuda/memory/paged_memory.h"
 
 namespace trainer {
 namespace {

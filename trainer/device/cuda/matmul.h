@@ -21,7 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "trainer/device/cuda/gpu_memory.h"
+#include "trainer/device/cuda/memory/gpu_memory.h"
 #include "trainer/device/cuda/stream.h"
 #include "trainer/device/matmul.h"
 #include "trainer/on_both.h"

@@ -33,7 +33,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer/device/cuda/gpu_memory.h"
+#include "trainer/device/cuda/memory/gpu_memory.h"
 #include "trainer/device/device.h"
 #include "trainer/device/ranges.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/device/cuda/gpu_memory.h"
+#include "trainer/device/cuda/memory/gpu_memory.h"
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>

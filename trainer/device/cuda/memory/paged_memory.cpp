@@ -1,4 +1,4 @@
-#include "trainer/device/cuda/paged_memory.h"
+#include "trainer/device/cuda/memory/paged_memory.h"
 
 #include <algorithm>
 #include <array>
