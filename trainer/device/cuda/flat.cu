@@ -8,14 +8,18 @@
 namespace trainer {
 namespace {
 
+/// A byte as a value from 0 to 1.
+struct Scaled {
+  __device__ void operator()(std::uint8_t byte, float& value) const {
+    value = static_cast<float>(byte) * (1.0F / 255.0F);
+  }
+};
+
 /// The share of block `block` of `blocks`, which takes a row at a time: 1 byte read, 4 written.
 __device__ void gather(const Gathering& g, unsigned block, unsigned blocks) {
   for (std::size_t row = block; row < g.rows; row += blocks) {
     const std::uint64_t sample = g.order(g.first + row);
-    for (std::size_t i = threadIdx.x; i < g.features; i += blockDim.x) {
-      g.to[row * g.features + i] =
-          static_cast<float>(g.images[sample * g.features + i]) * (1.0F / 255.0F);
-    }
+    each(of_block(), g.features, Scaled(), g.images + sample * g.features, g.to + row * g.features);
     if (threadIdx.x == 0) {
       g.to_labels[row] = label_at(g.labels, g.label_type, sample);
     }
@@ -217,10 +221,7 @@ __global__ void sum_kernel(std::size_t n, std::size_t stride, const double* from
 
 // 1 byte read, 4 written.
 __global__ void bytes_kernel(std::size_t n, const std::uint8_t* from, float* to) {
-  each(
-      of_grid(), n,
-      [](std::uint8_t byte, float& value) { value = static_cast<float>(byte) * (1.0F / 255.0F); },
-      from, to);
+  each(of_grid(), n, Scaled(), from, to);
 }
 
 __global__ void gather_kernel(Gathering gathering) { gather(gathering, blockIdx.x, gridDim.x); }

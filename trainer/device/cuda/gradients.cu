@@ -3,15 +3,16 @@
 // loads all its operands at once, and there are fewer blocks than multiprocessors.
 #include <algorithm>
 
+#include "trainer/device/cuda/fours.cuh"
 #include "trainer/device/cuda/kernels.h"
-#include "trainer/device/cuda/sums.cuh"
 
 namespace trainer {
 namespace {
 
 constexpr int k_tile = 32; ///< Outputs, and inputs, of a block's tile.
 constexpr int k_slab = 64; ///< Rows in shared memory.
-constexpr int k_half = k_tile / 2;
+constexpr int k_own = 2;   ///< Outputs, and inputs, of a thread.
+constexpr int k_half = k_tile / k_own;
 constexpr std::size_t k_most_products = 4; ///< Most products of a launch.
 static_assert(k_half * k_half == k_threads);
 
@@ -31,15 +32,30 @@ struct Products {
   unsigned count;
 };
 
-/// Copies a tile of (rows, columns) to [row][column], with zeros past the ends.
-__device__ void load_slab(const float* from, std::size_t first_row, std::size_t rows,
-                          std::size_t first_column, std::size_t columns, float* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < k_slab * k_tile; i += k_threads) {
-    const std::size_t row = first_row + i / k_tile;
-    const std::size_t column = first_column + i % k_tile;
-    to[i] = row < rows && column < columns ? from[row * columns + column] : 0.0F;
+/// A thread's part of a tile of (rows, columns), on its way to shared memory, [row][column]; zeros
+/// past the ends.
+class Slab {
+ public:
+  __device__ void fetch(const float* from, std::size_t first_row, std::size_t rows,
+                        std::size_t first_column, std::size_t columns) {
+    const std::size_t column = first_column + threadIdx.x % k_tile;
+    DTRAIN_UNROLL
+    for (int i = 0; i < k_values; ++i) {
+      const std::size_t row = first_row + threadIdx.x / k_tile + i * k_threads / k_tile;
+      values_[i] = row < rows && column < columns ? from[row * columns + column] : 0.0F;
+    }
   }
-}
+  __device__ void put(float* to) const {
+    DTRAIN_UNROLL
+    for (int i = 0; i < k_values; ++i) {
+      to[threadIdx.x + i * k_threads] = values_[i];
+    }
+  }
+
+ private:
+  static constexpr int k_values = k_slab * k_tile / k_threads;
+  float values_[k_values];
+};
 
 __global__ void __launch_bounds__(k_threads) weight_gradients_kernel(Products products) {
   DYNAMIC_SHARED(float, dy);
@@ -53,41 +69,45 @@ __global__ void __launch_bounds__(k_threads) weight_gradients_kernel(Products pr
   const std::size_t tile = blockIdx.x - p.first;
   const std::size_t first_output = tile / across * k_tile;
   const std::size_t first_input = tile % across * k_tile;
-  const int own_output = static_cast<int>(threadIdx.x) / k_half * 2; // This output and the next.
-  const int own_input = static_cast<int>(threadIdx.x) % k_half;      // And half a tile on.
-  float sum[2][2] = {};
-  float of_bias = 0; // Gradient of the bias of output threadIdx.x of the tile.
+  const int own_output = static_cast<int>(threadIdx.x) / k_half * k_own; // And the next.
+  const int own_input = static_cast<int>(threadIdx.x) % k_half * k_own;
+  float sum[k_own][k_own] = {};
+  float of_bias[k_own] = {}; // Of the bias of its outputs.
   for (std::size_t row = 0; row < p.rows; row += k_slab) {
-    load_slab(p.dy, row, p.rows, first_output, p.outputs, dy);
-    load_slab(p.x, row, p.rows, first_input, p.inputs, x);
+    Slab of_dy;
+    Slab of_x;
+    of_dy.fetch(p.dy, row, p.rows, first_output, p.outputs);
+    of_x.fetch(p.x, row, p.rows, first_input, p.inputs);
+    of_dy.put(dy);
+    of_x.put(x);
     __syncthreads();
+    DTRAIN_UNROLL
     for (int i = 0; i < k_slab; ++i) {
-      const float* const a = dy + i * k_tile + own_output;
-      const float* const b = x + i * k_tile + own_input;
-      sum[0][0] += a[0] * b[0];
-      sum[0][1] += a[0] * b[k_half];
-      sum[1][0] += a[1] * b[0];
-      sum[1][1] += a[1] * b[k_half];
-    }
-    if (first_input == 0 && threadIdx.x < k_tile) {
-      for (int i = 0; i < k_slab; ++i) {
-        of_bias += dy[i * k_tile + threadIdx.x];
+      const auto a = load<k_own>(dy + i * k_tile + own_output);
+      const auto b = load<k_own>(x + i * k_tile + own_input);
+      DTRAIN_UNROLL
+      for (int output = 0; output < k_own; ++output) {
+        of_bias[output] += a.at[output];
+        DTRAIN_UNROLL
+        for (int input = 0; input < k_own; ++input) {
+          sum[output][input] += a.at[output] * b.at[input];
+        }
       }
     }
     __syncthreads();
   }
   const auto put = [&](float value, float& to) { to = p.accumulate ? to + value : value; };
-  for (int i = 0; i < 2; ++i) {
-    for (int j = 0; j < 2; ++j) {
-      const std::size_t output = first_output + own_output + i;
-      const std::size_t input = first_input + own_input + j * k_half;
+  for (int i = 0; i < k_own; ++i) {
+    const std::size_t output = first_output + own_output + i;
+    for (int j = 0; j < k_own; ++j) {
+      const std::size_t input = first_input + own_input + j;
       if (output < p.outputs && input < p.inputs) {
         put(sum[i][j], p.dweight[output * p.inputs + input]);
       }
     }
-  }
-  if (first_input == 0 && threadIdx.x < k_tile && first_output + threadIdx.x < p.outputs) {
-    put(of_bias, p.dbias[first_output + threadIdx.x]);
+    if (first_input == 0 && own_input == 0 && output < p.outputs) {
+      put(of_bias[i], p.dbias[output]);
+    }
   }
 }
 

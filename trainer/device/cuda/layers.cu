@@ -5,6 +5,7 @@
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/matmul.h"
 #include "trainer/device/cuda/product.cuh"
+#include "trainer/device/cuda/small_product.h"
 
 namespace trainer {
 namespace {
@@ -137,11 +138,11 @@ int put_epilogue(const CudaStreamHandle* stream, const Matmul& s) {
   }
 }
 
-/// Computes a product with the library if there is one.
+/// Computes a product with the library if there is one, and if it is not too small for it.
 int put_matmul(const CudaStreamHandle* stream, const Matmul& s) {
   const bool is_gradient = s.epilogue == Matmul::Epilogue::bias_gradient;
-  bool has_ended = false;
-  int error = multiply(stream, s, has_ended);
+  bool has_ended = is_small_product(*stream, s);
+  int error = has_ended ? put_small_product(stream, s) : multiply(stream, s, has_ended);
   if (error == k_no_blas) {
     const auto own =
         s.a_is_turned

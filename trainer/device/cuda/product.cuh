@@ -298,12 +298,16 @@ struct Store {
         if (at_row >= size.m || at_column >= size.n) {
           continue;
         }
-        const std::size_t at = at_row * (row_size == 0 ? size.n : row_size) + at_column;
-        const float value =
-            ending(sum[r][own], at, at_column) + (plus != nullptr ? float{plus[at]} : 0.0F);
-        to[at] = accumulate ? to[at] + value : value;
+        put(sum[r][own], at_row, at_column, size, to);
       }
     }
+  }
+  /// Ends one sum, and writes it to the C that begins at `to`.
+  __device__ void put(float sum, std::size_t row, std::size_t column, const Extent& size,
+                      Value* to) const {
+    const std::size_t at = row * (row_size == 0 ? size.n : row_size) + column;
+    const float value = ending(sum, at, column) + (plus != nullptr ? float{plus[at]} : 0.0F);
+    to[at] = accumulate ? to[at] + value : value;
   }
 };
 

@@ -10,10 +10,60 @@ namespace {
 
 constexpr std::size_t k_most_in_shared = 8192; ///< Largest weight in floats.
 constexpr int k_at_once = 8;                   ///< Classes,
-constexpr int k_parts = 4;                     ///< and warp widths of dx, at a time.
+constexpr int k_parts = 4;                     ///< and warp widths of x or dx, at a time.
 
-/// One warp per row, one class per lane. Reads x and writes dx once. The weight is copied to shared
-/// memory if it fits (`weight_room`: floats).
+/// k_parts · k_warp_lanes values of a row of x, spread over a warp.
+using Part = float[k_parts];
+
+struct Row {
+  Part x = {}; ///< Its first values.
+  unsigned label = 0;
+};
+
+__device__ void load_part(const DenseShape& s, const float* from, std::size_t first, Part& to) {
+  DTRAIN_UNROLL
+  for (int part = 0; part < k_parts; ++part) {
+    const std::size_t i = first + part * k_warp_lanes;
+    to[part] = i < s.inputs ? from[i] : 0.0F;
+  }
+}
+
+/// The product of a row, which begins with `x`, with the weight of class `lane`.
+__device__ float logit(const DenseShape& s, const float* from, const Part& x, const float* w,
+                       unsigned lane) {
+  float z = 0;
+  for (std::size_t c = 0; c < s.outputs; c += k_at_once) {
+    float products[k_at_once] = {};
+    for (std::size_t first = lane; first < s.inputs + lane; first += k_parts * k_warp_lanes) {
+      Part values;
+      load_part(s, from, first, values);
+      DTRAIN_UNROLL
+      for (int part = 0; first == lane && part < k_parts; ++part) {
+        values[part] = x[part];
+      }
+      DTRAIN_UNROLL
+      for (int part = 0; part < k_parts; ++part) {
+        const std::size_t i = first + part * k_warp_lanes;
+        DTRAIN_UNROLL
+        for (int k = 0; k < k_at_once; ++k) {
+          products[k] +=
+              i < s.inputs && c + k < s.outputs ? values[part] * w[(c + k) * s.inputs + i] : 0.0F;
+        }
+      }
+    }
+    warp_sums(products);
+    const unsigned in_group =
+        lane - static_cast<unsigned>(c); // Whose sum lanes 4 · it and on have.
+    const float sum =
+        __shfl_sync(k_all_lanes, products[0],
+                    static_cast<int>(in_group * (k_warp_lanes / k_at_once) % k_warp_lanes));
+    z = in_group < k_at_once ? sum : z;
+  }
+  return z;
+}
+
+/// One warp per row, one class per lane. Reads x once if a row fits in registers, and writes dx
+/// once. The weight is copied to shared memory if it fits (`weight_room`: floats).
 __global__ void __launch_bounds__(k_threads)
     score_kernel(DenseShape s, const float* x, const float* weight, const float* bias,
                  const std::int32_t* labels, const float* scale, float* change, float* dx,
@@ -23,49 +73,44 @@ __global__ void __launch_bounds__(k_threads)
   if (threadIdx.x == 0) {
     before = *score; // Host memory is slow: this load overlaps the rest.
   }
+  const unsigned lane = threadIdx.x % k_warp_lanes;
+  const unsigned warp = threadIdx.x / k_warp_lanes;
+  const auto row_of = [&](std::size_t row) { // Loads what is needed of a row at once.
+    Row found;
+    if (row < s.rows) {
+      load_part(s, x + row * s.inputs, lane, found.x);
+      found.label = static_cast<unsigned>(labels[row]);
+    }
+    return found;
+  };
+  const std::size_t first_row = std::size_t{blockIdx.x} * k_warps + warp;
+  Row next = row_of(first_row);
+  const float own_bias = lane < s.outputs ? bias[lane] : 0.0F;
+  const float factor = scale == nullptr ? 0.0F : *scale;
   auto* const in_shared = reinterpret_cast<float*>(room + 2 * k_warps);
   for (std::size_t i = threadIdx.x; i < weight_room; i += k_threads) {
     in_shared[i] = weight[i];
   }
   const float* const w = weight_room > 0 ? in_shared : weight;
-  const float factor = scale == nullptr ? 0.0F : *scale;
-  const unsigned lane = threadIdx.x % k_warp_lanes;
-  const unsigned warp = threadIdx.x / k_warp_lanes;
   __syncthreads();
-  double sums[2] = {0, 0}; // Loss, and number of correct rows.
-  for (std::size_t row = std::size_t{blockIdx.x} * k_warps + warp; row < s.rows;
-       row += std::size_t{gridDim.x} * k_warps) {
+  double sums[2] = {0, 0}; // Of the warp: loss, and number of correct rows.
+  for (std::size_t row = first_row; row < s.rows; row += std::size_t{gridDim.x} * k_warps) {
+    const Row own_row = next;
+    next = row_of(row + std::size_t{gridDim.x} * k_warps);
     const float* const from = x + row * s.inputs;
-    float z = -INFINITY; // Logit of class `lane`.
-    for (std::size_t c = 0; c < s.outputs; c += k_at_once) {
-      float products[k_at_once] = {};
-      for (std::size_t i = lane; i < s.inputs; i += k_warp_lanes) {
-        const float value = from[i];
-        DTRAIN_UNROLL
-        for (int k = 0; k < k_at_once; ++k) {
-          products[k] += c + k < s.outputs ? value * w[(c + k) * s.inputs + i] : 0.0F;
-        }
-      }
-      DTRAIN_UNROLL
-      for (int k = 0; k < k_at_once; ++k) {
-        const float sum = warp_sum(products[k]);
-        z = lane == c + k && lane < s.outputs ? sum + bias[lane] : z;
-      }
-    }
-    float largest = z;
+    const float z = logit(s, from, own_row.x, w, lane) + own_bias; // Of class `lane`.
+    float largest = lane < s.outputs ? z : -INFINITY;
     unsigned which = lane;
     warp_argmax(largest, which);
-    const auto label = static_cast<unsigned>(labels[row]);
     const float own = lane < s.outputs ? expf(z - largest) : 0.0F;
     const float sum = warp_sum(own);
-    const float dz = (own / sum - (lane == label ? 1.0F : 0.0F)) * factor;
+    const float dz = (own / sum - (lane == own_row.label ? 1.0F : 0.0F)) * factor;
     if (lane < s.outputs) {
       change[row * s.outputs + lane] = dz;
     }
-    if (lane == label) {
-      sums[0] += double{logf(sum)} - double{z - largest};
-      sums[1] += which == label ? 1 : 0;
-    }
+    const float of_label = __shfl_sync(k_all_lanes, z, static_cast<int>(own_row.label));
+    sums[0] += double{logf(sum)} - double{of_label - largest};
+    sums[1] += which == own_row.label ? 1 : 0;
     for (std::size_t first = lane; dx != nullptr && first < s.inputs + lane;
          first += k_parts * k_warp_lanes) {
       float values[k_parts] = {};
@@ -86,7 +131,23 @@ __global__ void __launch_bounds__(k_threads)
       }
     }
   }
-  if (grid_sums(sums, room, partial, arrived) && threadIdx.x == 0) {
+  const unsigned warps = gridDim.x * k_warps;
+  DTRAIN_UNROLL
+  for (int i = 0; lane == 0 && i < 2; ++i) {
+    partial[i * warps + blockIdx.x * k_warps + warp] = sums[i];
+  }
+  if (!is_last_block(arrived, gridDim.x, room)) {
+    return;
+  }
+  DTRAIN_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    sums[i] = 0;
+    for (unsigned one = threadIdx.x; one < warps; one += k_threads) {
+      sums[i] += partial[i * warps + one];
+    }
+  }
+  block_sums(sums, room);
+  if (threadIdx.x == 0) {
     before.loss += sums[0];
     before.correct += static_cast<std::int64_t>(sums[1]);
     before.count += static_cast<std::int64_t>(s.rows);

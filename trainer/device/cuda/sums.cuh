@@ -33,6 +33,35 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
+/// The rest of warp_sums(): `Left` values, between lanes `Other` and less apart.
+template <int Left, int Other, int N>
+__device__ unsigned sums_from(float (&values)[N]) {
+  if constexpr (Other == 0) {
+    return 0;
+  } else if constexpr (Left == 1) {
+    values[0] += __shfl_xor_sync(k_all_lanes, values[0], Other);
+    return sums_from<1, Other / 2>(values);
+  } else {
+    constexpr int k_half = Left / 2;
+    const bool is_upper = threadIdx.x / Other % 2 != 0;
+    DTRAIN_UNROLL
+    for (int i = 0; i < k_half; ++i) { // Gives away one half and keeps the other.
+      const float given = is_upper ? values[i] : values[i + k_half];
+      const float kept = is_upper ? values[i + k_half] : values[i];
+      values[i] = kept + __shfl_xor_sync(k_all_lanes, given, Other);
+    }
+    const unsigned first = sums_from<k_half, Other / 2>(values);
+    return is_upper ? first + k_half : first;
+  }
+}
+/// Sums each of N values, a power of two, over the warp, in about N shuffles. Returns the number of
+/// the first sum that this lane gets, in values[0]; the next ones follow it. With fewer values than
+/// lanes, lanes 32 / N · i and on get sum number i.
+template <int N>
+__device__ unsigned warp_sums(float (&values)[N]) {
+  return sums_from<N, k_warp_lanes / 2>(values);
+}
+
 /// The largest value of a warp; no value may be a NaN.
 __device__ inline float warp_largest(float value) {
   for (int other = k_warp_lanes / 2; other > 0; other /= 2) {

@@ -273,6 +273,7 @@ inline void check_all_matmuls(Device& device, bool is_rounded = false,
                                 {2, 257, 17},
                                 {150, 33, 260},
                                 {5, 300, 784},
+                                {10, 20, 1028},    // A few tiles, for which a GPU has a kernel.
                                 {13, 150, 1024},   // The CPU copies rows of A 4 KiB apart,
                                 {163, 130, 70}}) { // and turns a turned A.
     for (const bool a_is_turned : {false, true}) {
