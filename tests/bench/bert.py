@@ -16,12 +16,14 @@ def speed_of(*command):
         return float(re.search(r"best (\d+) tokens/s", run(command, env=env)).group(1))
 
 
+def gflops_of(*command):
+    with own_home() as env:
+        return float(re.search(r"([\d.]+) GFLOP/s a replica", run(command, env=env)).group(1))
+
+
 def share_of_peak(bench, command):
     """Percent of oneDNN's product that a core makes of the model's FLOPs, of runs in turn."""
-    def gflops():
-        with own_home() as env:
-            return float(re.search(r"([\d.]+) GFLOP/s a replica", run(command, env=env)).group(1))
-    found = bench.interleaved({"model": gflops, "sgemm": lambda: sgemm(bench)["square_1024"]})
+    found = bench.interleaved({"model": lambda: gflops_of(*command), "sgemm": lambda: sgemm(bench)["square_1024"]})
     return 100 * max(found["model"]) / max(found["sgemm"])
 
 

@@ -1,5 +1,7 @@
 """Training speed of GPT-2 in tokens/s, without dropout: of a small one on a core, beside PyTorch's and llm.c's;
-of 124M on a GPU, beside PyTorch's."""
+of 124M on a GPU, beside both."""
+import sys
+
 from bert import compare
 from measure import HERE, peer_program, peers_folder
 
@@ -21,7 +23,11 @@ def rows(bench):
 def gpu_rows(bench, trainer, torch):
     def peer(*flags):
         return torch and [torch, HERE / "peers/gpt2_torch.py", "--seconds=1", *flags]
+    program = bench.find("llm.c for GPUs (./dev peers llmc-gpu)", peer_program("llmc-gpu", "train_gpt2cu"))
+    llmc = program and [sys.executable, HERE / "peers/gpt2_llmc_gpu.py", program,
+                        torch or sys.executable]
     return compare(bench, "GPT-2 124M in bf16, 8 × 1024, 1 GPU",
                    [trainer, *TRAINER, "--benchmark=1", "--device=cuda", "--precision=bf16"],
                    {"PyTorch eager, bf16 autocast": (peer(), 1),
-                    "PyTorch compiled, bf16 autocast": (peer("--compile"), 1)})
+                    "PyTorch compiled, bf16 autocast": (peer("--compile"), 1.05),
+                    "llm.c, cuDNN": (llmc, 1.05)})

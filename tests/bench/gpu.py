@@ -34,6 +34,20 @@ def machine():
     return f"{name}, driver {driver}" + (f", PyTorch {torch}" if torch else "")
 
 
+def large_rows(bench, trainer, torch):
+    """BERT-large in bf16 beside PyTorch's, and the share that it makes of the dense peak of an H100's or
+    H200's data sheet."""
+    peak = 989.4e3  # GFLOP/s
+    ours = [trainer, *bert.LARGE, *FLAGS, "--precision=bf16"]
+    peer = torch and [torch, bert.PEER, "--device=cuda", "--large", "--bf16", "--batch=32", "--seconds=1"]
+    name = "BERT-large in bf16, 32 × 512, 1 GPU"
+    yield from bert.compare(bench, name, ours, {
+        "PyTorch eager, bf16 autocast": (peer, 1.2),
+        "PyTorch compiled, bf16 autocast": (peer and [*peer, "--compile"], 1.2)})
+    yield Row(f"{name}: model FLOPs / 989 TFLOP/s", "%", 100 * bert.gflops_of(*ours) / peak, more_is_better=True,
+              target=57)
+
+
 def fp8_rows(bench, trainer):
     """Of the same trainer in FP8 and in bf16, where the GPU has both."""
     bf16 = [*FLAGS, "--precision=bf16"]
@@ -68,22 +82,25 @@ def rows(bench):
         trainer = bench.bin.parents[1] / "cuda/bin/dtrain-trainer"
     torch = bench.find("PyTorch with CUDA", torch_python())
 
-    def ours(model, batch):
-        words = [trainer, *FLAGS, f"--model={model}", f"--batch-size={batch}"]
+    def ours(model, batch, *more):
+        words = [trainer, *FLAGS, f"--model={model}", f"--batch-size={batch}", *more]
         return float(re.search(r"best (\d+) samples/s", run(words)).group(1))
 
     kernels = json_lines(run([bench.bin / "bench-kernels"]))[0]
     theirs = json_lines(run([torch, HERE / "peers/kernels_torch.py"]))[0] if torch else {}
     yield from kernel_rows(kernels, theirs)
     yield from gpt2.gpu_rows(bench, trainer, torch)
+    yield from large_rows(bench, trainer, torch)
     yield from fp8_rows(bench, trainer)
     yield from offload_rows(bench, trainer)
-    for model, batch, target in (("mlp", 64, 3), ("mlp", 1024, 1), ("cnn", 64, 1), ("cnn", 1024, 1)):
+    for model, batch, target, in_tf32 in (("mlp", 64, 3, False), ("mlp", 1024, 1, False), ("cnn", 64, 1, False),
+                                          ("cnn", 1024, 1, False), ("cnn", 1024, 1, True)):
+        flags = ["--matmul-precision=high"] if in_tf32 else []
         peer = torch and [torch, HERE / "peers/train_torch.py", "--device=cuda", "--fused",
-                          f"--model={model}", f"--batch={batch}"]
-        yield from compare(bench, f"{model.upper()}, 1 GPU, batch {batch}",
-                         lambda model=model, batch=batch: ours(model, batch),
-                         {"PyTorch, CUDA graph, fused Adam": (peer, target)})
+                          f"--model={model}", f"--batch={batch}", *(["--tf32"] if in_tf32 else [])]
+        yield from compare(bench, f"{model.upper()}, 1 GPU, batch {batch}{', TF32' if in_tf32 else ''}",
+                           lambda model=model, batch=batch, flags=flags: ours(model, batch, *flags),
+                           {"PyTorch, CUDA graph, fused Adam": (peer, target)})
     yield from bert.compare(bench, "BERT 4 × 256, 1 GPU", [trainer, *bert.SHAPE, *FLAGS],
                             {"PyTorch eager, fused Adam": (
                                 torch and [torch, bert.PEER, "--device=cuda", "--seconds=1"], 1)})

@@ -2,7 +2,8 @@
 """BERT's masked language model in PyTorch, the head on masked positions alone, as the trainer does
 it: tied decoder, GELU, dropout, Adam, random tokens. Prints one line of JSON.
 
-usage: bert_torch.py [--batch=8] [--seconds=3] [--bf16] [--device=cpu|cuda]
+usage: bert_torch.py [--large] [--batch=8] [--seconds=3] [--bf16] [--device=cpu|cuda] [--compile]
+--large: BERT-large, 512 tokens a row, without dropout. --compile: each layer by torch.compile.
 2 ranks: torchrun --nproc-per-node=2 bert_torch.py
 """
 import argparse
@@ -16,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-LAYERS, HIDDEN, HEADS, FF, LENGTH, WORDS, MASKED = 4, 256, 4, 1024, 128, 30522, 0.15
+WORDS, MASKED = 30522, 0.15
 WINDOWS = 5
 
 parser = argparse.ArgumentParser()
@@ -24,7 +25,11 @@ parser.add_argument("--batch", type=int, default=8)
 parser.add_argument("--seconds", type=float, default=3)
 parser.add_argument("--bf16", action="store_true")
 parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+parser.add_argument("--large", action="store_true")
+parser.add_argument("--compile", action="store_true")
 options = parser.parse_args()
+LAYERS, HIDDEN, HEADS, FF, LENGTH, DROPOUT = ((24, 1024, 16, 4096, 512, 0) if options.large else
+                                              (4, 256, 4, 1024, 128, 0.1))
 torch.set_num_threads(1)
 torch.set_flush_denormal(True)
 torch.manual_seed(0)
@@ -40,9 +45,9 @@ class Bert(nn.Module):
         self.positions = nn.Embedding(512, HIDDEN)
         self.types = nn.Embedding(2, HIDDEN)
         self.norm = nn.LayerNorm(HIDDEN)
-        self.dropout = nn.Dropout(0.1)
+        self.dropout = nn.Dropout(DROPOUT)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(HIDDEN, HEADS, FF, 0.1, "gelu", batch_first=True)
+            nn.TransformerEncoderLayer(HIDDEN, HEADS, FF, DROPOUT, "gelu", batch_first=True)
             for _ in range(LAYERS))
         self.dense = nn.Linear(HIDDEN, HIDDEN)
         self.head_norm = nn.LayerNorm(HIDDEN)
@@ -61,6 +66,9 @@ model = Bert().to(options.device)
 for part in model.modules():
     if isinstance(part, (nn.Linear, nn.Embedding)):
         nn.init.normal_(part.weight, std=0.02)
+if options.compile:
+    for layer in model.layers:
+        layer.compile()
 if world > 1:
     model = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Brings the peers that `./dev bench` measures beside dtrain into virtual environments of their own.
-# usage: set_up.sh [torch|tensorflow|jax|torchx|deepspeed|tokenizers|transformers|accelerate|lightning|llmc]...
-# (default: all)
+# usage: set_up.sh [torch|tensorflow|jax|torchx|deepspeed|tokenizers|transformers|accelerate|lightning|llmc|llmc-gpu]...
+# (default: all but llmc-gpu, of GBs)
 #
 # They go to $DTRAIN_PEERS, by default $XDG_CACHE_HOME/dtrain/peers, one folder each; one that is
 # complete carries the stamp of its recipe and is left alone. Nothing else on the machine changes.
@@ -83,25 +83,34 @@ recipe_llmc() { # Its source: gpt2_llmc.py compiles it.
   git -C "$peers/llmc/source" checkout --quiet f1e2ace651495b74ae22d45d1723443fd00ecd3a
 }
 
+recipe_llmc_gpu() { # Its program for GPUs of compute capability 9.0, with cuDNN's attention.
+  set_up llmc
+  cuda=${XDG_CACHE_HOME:-$HOME/.cache}/dtrain/cuda/nvidia/cu13 # By ./dev build cuda.
+  pip_into llmc-gpu --no-deps nvidia-cudnn-frontend==1.14.0 nvidia-cudnn-cu13==9.28.1.4 \
+    nvidia-nvtx==13.5.25 nvidia-nvml-dev-cu12==12.9.79
+  "$here/build_llmc_gpu.sh" "$peers/llmc/source" "$peers/llmc-gpu" "$cuda"
+}
+
 set_up() { # set_up PEER
   stamp=$peers/$1/.complete
   [ ! -e "$stamp" ] || return 0
   echo "setting up $1 in $peers/$1"
   mkdir -p "$peers"
   "$python" -m venv --clear "$peers/$1"
-  "recipe_$1"
+  "recipe_$(echo "$1" | tr - _)"
   touch "$peers/$1/.complete"
 }
 
 [ $# -gt 0 ] || set -- torch tensorflow jax torchx deepspeed tokenizers transformers accelerate lightning llmc
 for peer; do
   case $peer in
-    torch | tensorflow | jax | torchx | deepspeed | tokenizers | transformers | accelerate | lightning | llmc)
+    torch | tensorflow | jax | torchx | deepspeed | tokenizers | transformers | accelerate | lightning | \
+      llmc | llmc-gpu)
       set_up "$peer"
       ;;
     *)
       echo "set_up.sh: no peer '$peer': torch, tensorflow, jax, torchx, deepspeed, tokenizers," \
-        "transformers, accelerate, lightning or llmc" >&2
+        "transformers, accelerate, lightning, llmc or llmc-gpu" >&2
       exit 2
       ;;
   esac

@@ -3,8 +3,9 @@
 or on the small convolutional network of dtrain-trainer --model=cnn, channels last.
 
 usage: train_torch.py [--model mlp|cnn] [--batch B] [--fused] [--windows N] [--seconds S]
-                      [--device cpu|cuda]
-With cuda each step but the getting of its batch is a CUDA graph, with one process. One process, or DistributedDataParallel over gloo under torchrun (B is per replica). One thread.
+                      [--device cpu|cuda] [--tf32]
+With cuda each step but the getting of its batch is a CUDA graph, with one process. One process, or
+DistributedDataParallel over gloo under torchrun (B is per replica). One thread.
 Prints one JSON line: samples/s over all replicas of each timed window, and whether floats below
 2^-126 become zero (torch.set_flush_denormal), without which Adam slows down on some machines.
 """
@@ -26,9 +27,12 @@ parser.add_argument("--fused", action="store_true")
 parser.add_argument("--windows", type=int, default=3)
 parser.add_argument("--seconds", type=float, default=1.0)
 parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+parser.add_argument("--tf32", action="store_true")  # Else float32, convolutions too.
 args = parser.parse_args()
 
 torch.set_num_threads(1)
+torch.backends.cudnn.allow_tf32 = args.tf32
+torch.set_float32_matmul_precision("high" if args.tf32 else "highest")
 torch.manual_seed(0)
 world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
 if world > 1:
