@@ -84,6 +84,7 @@ inline void wait_for_copies() {
 }
 
 inline float power_of_two(float x) { return exp2f(x); }
+inline float reciprocal(float x) { return 1 / x; }
 
 } // namespace
 } // namespace trainer

@@ -47,6 +47,40 @@ inline Values rounded(Values values) {
   return values;
 }
 
+/// The gradient of a bias of so many outputs is the sum of dy's rows, of which none is left out.
+inline void check_bias_gradient(Device& device, DType type, std::size_t rows, std::size_t outputs,
+                                bool accumulate) {
+  constexpr std::size_t k_inputs = 16;
+  constexpr float k_before = 0.5F;
+  const Values dy = rounded(numbers(rows * outputs, 1));
+  On<float> floats(device, dy);
+  const Activations halves(device, dy);
+  On<float> x(device, numbers(rows * k_inputs, 2));
+  On<float> dweight(device, Values(outputs * k_inputs));
+  On<float> dbias(device, Values(outputs, k_before));
+  const DenseShape shape{rows, k_inputs, outputs};
+  device.kernels().matmul(device.stream(),
+                          shape.backward_weight(x.data(),
+                                                type == DType::f32
+                                                    ? ConstTypedPointer(floats.data())
+                                                    : ConstTypedPointer(halves.pointer()),
+                                                accumulate, dweight.data(), dbias.data()));
+  const Values found = dbias.read();
+  std::size_t wrong = 0;
+  for (std::size_t output = 0; output < outputs; ++output) {
+    double sum = accumulate ? k_before : 0;
+    for (std::size_t row = 0; row < rows; ++row) {
+      sum += double{dy[row * outputs + output]};
+    }
+    wrong += std::abs(found[output] - sum) <= 1e-6 * static_cast<double>(rows) ? 0 : 1;
+  }
+  CAPTURE(rows);
+  CAPTURE(outputs);
+  CAPTURE(accumulate);
+  CAPTURE(static_cast<int>(type));
+  CHECK(wrong == 0);
+}
+
 /// What `work` leaves of `arrays` on a device: given the device and where they lie.
 template <typename Work>
 std::vector<Values> on_device(Device& device, const std::vector<Values>& arrays, const Work& work) {

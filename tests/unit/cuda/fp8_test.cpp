@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/cuda_on_cpu/runtime.h"
-#include "tests/unit/cuda/gpu.h"
+#include "tests/unit/cuda/alike.h"
 #include "tests/unit/trainer/device/matmul_oracle.h"
 #include "tests/unit/variable.h"
 #include "trainer/device/fp8.h"
@@ -296,6 +296,21 @@ TEST_CASE("a tensor that is not finite makes all of a product NaN in FP8, and "
   }
 }
 
+TEST_CASE("a bias's gradient in FP8 is the sum of what is not rounded, over tiles of any number") {
+  const Variable with_blas("DTRAIN_FAKE_BLAS", "1");
+  const auto gpu = make_fp8_gpu();
+  if (gpu == nullptr) {
+    return;
+  }
+  for (const DType type : {DType::bf16, DType::f32}) {
+    for (const bool accumulate : {false, true}) {
+      for (const std::size_t rows : {16, 272, 1168}) {
+        check_bias_gradient(*gpu, type, rows, 208, accumulate);
+      }
+    }
+  }
+}
+
 #ifndef DTRAIN_ON_GPU
 TEST_CASE("a product that cuBLASLt has not in FP8 is computed as without it") {
   const Variable with_blas("DTRAIN_FAKE_BLAS", "1");
@@ -334,35 +349,6 @@ TEST_CASE("a product that cuBLASLt has not in FP8 is computed as without it") {
   gpu->set_matmul_precision(MatmulPrecision::highest);
   check([](Matmul& /*s*/) {});
   CHECK(products() == before + 1);
-}
-
-TEST_CASE("a gradient is rounded to FP8 once for both of its products, an input once for all") {
-  const Variable with_blas("DTRAIN_FAKE_BLAS", "1");
-  const auto gpu = make_fp8_gpu();
-  constexpr DenseShape k_shape{32, 48, 64};
-  On<float> x(*gpu, numbers(32 * 48, 1));
-  On<float> weight(*gpu, numbers(64 * 48, 2));
-  On<float> dy(*gpu, numbers(32 * 64, 3));
-  On<float> dx(*gpu, std::vector<float>(32 * 48));
-  On<float> dweight(*gpu, std::vector<float>(64 * 48));
-  const auto kernels = [&](const Matmul& s) {
-    const int before = cuda_on_cpu::calls("kernel");
-    gpu->kernels().matmul(gpu->stream(), s);
-    return cuda_on_cpu::calls("kernel") - before;
-  };
-  const Matmul of_weight =
-      k_shape.backward_weight(x.data(), dy.data(), false, dweight.data(), nullptr);
-  const Matmul of_x = k_shape.backward_input(dy.data(), weight.data(), false, dx.data());
-  CHECK(kernels(of_weight) == 5); // A scale and a copy of each operand, and the product.
-  CHECK(kernels(of_x) == 3);
-  CHECK(kernels(of_x) == 1);
-  On<float> other_dy(*gpu, numbers(32 * 64, 4));
-  CHECK(kernels(of_weight) == 5); // The copies above were before the other's memory was written.
-  CHECK(kernels(of_x) == 3);
-  CHECK(kernels(k_shape.backward_weight(x.data(), other_dy.data(), false, dweight.data(),
-                                        nullptr)) == 3);
-  gpu->stream().clear(dx.data(), 4);
-  CHECK(kernels(of_x) == 5);
 }
 
 TEST_CASE("a GPU has FP8 from compute capability 8.9 on, by cuBLASLt alone") {

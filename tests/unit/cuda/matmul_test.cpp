@@ -146,6 +146,91 @@ TEST_CASE("a product of bf16 on a GPU is float64's but for its rounding, by cuBL
   check();
 }
 
+TEST_CASE("gelu and its slope in bf16 on a GPU are exact but for the rounding of their result") {
+  const auto gpu = make_gpu();
+  gpu->multiply_in(DType::bf16);
+  constexpr std::size_t k_all = 4104; // More than one block's.
+  Values x(k_all);
+  for (std::size_t i = 0; i < k_all; ++i) {
+    x[i] = 24 * static_cast<float>(i) / k_all - 12;
+  }
+  x[0] = -1e4F;
+  x[1] = 1e4F;
+  x = rounded(x);
+  Activations zeros(*gpu, Values(k_all));
+  Activations one(*gpu, Values{1});
+  const auto check = [&](Matmul::Epilogue epilogue, const auto& exact) {
+    const bool is_slope = epilogue >= Matmul::Epilogue::dgelu;
+    Activations there(*gpu, is_slope ? x : Values(k_all, NAN));
+    Activations factors(*gpu, Values(k_all, is_slope ? 1 : 0));
+    Activations c(*gpu, Values(k_all, NAN));
+    On<float> bias(*gpu, x);
+    gpu->kernels().matmul(gpu->stream(), {.m = 1,
+                                          .n = k_all,
+                                          .k = 1,
+                                          .epilogue = epilogue,
+                                          .a = one.pointer(),
+                                          .b = factors.pointer(),
+                                          .c = c.pointer(),
+                                          .with = is_slope ? ConstTypedPointer(there.pointer())
+                                                           : ConstTypedPointer(bias.data()),
+                                          .beside = there.pointer()});
+    const Values found = c.read();
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < k_all; ++i) {
+      const double value = exact(double{x[i]});
+      const double bound = std::ldexp(std::abs(value), -8) + 1e-6; // A place of bf16, at most.
+      wrong += std::abs(double{found[i]} - value) <= bound ? 0 : 1;
+    }
+    CAPTURE(static_cast<int>(epilogue));
+    CHECK(wrong == 0);
+    CHECK(there.read() == x);
+  };
+  const auto check_all = [&] {
+    check(Matmul::Epilogue::gelu_bias, [](double u) { return u * phi(u); });
+    check(Matmul::Epilogue::gelu_tanh_bias, [](double u) { return u * gelu_share_at(u); });
+    check(Matmul::Epilogue::dgelu, gelu_slope_at);
+    check(Matmul::Epilogue::dgelu_tanh, gelu_tanh_slope_at);
+  };
+  check_all();
+  const WithBlas with_blas;
+  check_all();
+}
+
+TEST_CASE("the library's products in bf16 end like our own, in rows of whole packs and in others") {
+  const WithBlas with_blas;
+  const auto gpu = make_gpu();
+  gpu->multiply_in(DType::bf16);
+  const DType type = DType::bf16;
+  for (const auto& [m, n] : {std::array<std::size_t, 2>{34, 24}, {7, 640}, {6, 13}, {3, 1032}}) {
+    for (const bool is_of_weight : {false, true}) {
+      check_epilogues(*gpu, {.m = m,
+                             .n = n,
+                             .k = 17,
+                             .a_is_turned = is_of_weight,
+                             .is_rounded = true,
+                             .a = {nullptr, type},
+                             .b = {nullptr, type},
+                             .c = {nullptr, is_of_weight ? DType::f32 : type}});
+    }
+  }
+}
+
+TEST_CASE("a bias's gradient on a GPU has every row, in packs of columns and not") {
+  const WithBlas with_blas;
+  const auto gpu = make_gpu();
+  gpu->multiply_in(DType::bf16);
+  for (const DType type : {DType::bf16, DType::f32}) {
+    for (const bool accumulate : {false, true}) {
+      for (const std::size_t outputs : {8, 12, 13, 264}) {
+        for (const std::size_t rows : {1, 131, 700}) { // Many are split over blocks.
+          check_bias_gradient(*gpu, type, rows, outputs, accumulate);
+        }
+      }
+    }
+  }
+}
+
 /// `most_wrong`: of the sum of the magnitudes of what three products make.
 void check_rounded_again(MatmulPrecision precision, double most_wrong) {
   const WithBlas with_blas;

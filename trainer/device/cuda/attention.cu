@@ -267,9 +267,16 @@ int put_squares_backward(const CudaStreamHandle* stream, const AttentionShape& s
       });
 }
 
+std::size_t room_of(const CudaStreamHandle* stream, const AttentionShape& s) {
+  return is_flash(stream, s) ? s.lines() : s.lines() * s.length;
+}
+
 int put_attention(const CudaStreamHandle* stream, const AttentionShape& s,
                   const std::int32_t* lengths, const Dropped& dropped,
                   const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context) {
+  const std::size_t tokens = s.rows * s.length;
+  stream->narrowed->forget(p, room_of(stream, s));
+  stream->narrowed->forget(context, tokens * s.width());
   if (is_flash(stream, s)) {
     return put_flash_attention(stream, s, lengths, dropped, of, p, context);
   }
@@ -285,6 +292,11 @@ int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape&
                            const Heads<ConstTypedPointer>& of, const float* p,
                            const ConstTypedPointer& context, const ConstTypedPointer& dcontext,
                            float* room, const Heads<TypedPointer>& changes) {
+  const std::size_t tokens = s.rows * s.length;
+  stream->narrowed->forget(room, room_of(stream, s));
+  for (const TypedPointer& change : {changes.query, changes.key, changes.value}) {
+    stream->narrowed->forget(change, tokens * changes.row(s.width()));
+  }
   if (is_flash(stream, s)) {
     return put_flash_backward(stream, s, lengths, dropped, of, p, context, dcontext, room, changes);
   }
@@ -298,10 +310,10 @@ int put_attention_backward(const CudaStreamHandle* stream, const AttentionShape&
 } // namespace
 
 void set_attention_kernels(TextKernels& text) {
-  DTRAIN_PUT(text, attention);
-  DTRAIN_PUT(text, attention_backward);
+  DTRAIN_PUT_AND_TELL(text, attention);
+  DTRAIN_PUT_AND_TELL(text, attention_backward);
   text.attention_room = [](const Stream& on, const AttentionShape& s) {
-    return is_flash(handle_of(on), s) ? s.lines() : s.lines() * s.length;
+    return room_of(handle_of(on), s);
   };
 }
 

@@ -51,14 +51,14 @@ int library_epilogue(const MatmulShape& s) {
     return CUBLASLT_EPILOGUE_BIAS;
   case Epilogue::relu_bias:
     return CUBLASLT_EPILOGUE_RELU_BIAS;
-  case Epilogue::bias_gradient: // The library overwrites it, and in C's type; in FP8 it has none.
-    return s.accumulate || s.type != DType::f32 || s.fp8 != Matmul::Fp8::none
+  case Epilogue::bias_gradient: // The library overwrites it, and in C's type.
+    return s.accumulate || s.type != DType::f32 || s.factor_type != DType::f32
                ? 0
                : CUBLASLT_EPILOGUE_BGRADB;
   case Epilogue::gelu_tanh_bias:
     return s.type == DType::f32 ? 0 : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
   case Epilogue::dgelu_tanh:
-    return s.type == DType::f32 ? 0 : CUBLASLT_EPILOGUE_DGELU;
+    return s.type == DType::f32 || s.fp8 != Matmul::Fp8::none ? 0 : CUBLASLT_EPILOGUE_DGELU;
   default:
     return 0;
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "trainer/device/cuda/mma.cuh"
 #include "trainer/device/cuda/sums.cuh"
 #include "trainer/device/typed_pointer.h"
 #include "trainer/on_both.h"
@@ -15,6 +16,10 @@ namespace trainer {
 namespace {
 
 constexpr std::size_t k_four = 4;
+
+/// Values of 16 bytes, the most that a thread moves with one instruction.
+template <typename Value>
+constexpr int k_pack = 16 / sizeof(Value);
 
 /// N neighbouring values in registers.
 template <typename T, int N>
@@ -33,23 +38,38 @@ __device__ void store(const Pack<T, N>& values, T* to) {
 template <typename T, int N>
 __device__ void store(const Pack<T, N>& /*values*/, const T* /*to*/) {} // Read-only.
 
-/// Loads N values of any type as float32.
+/// Loads N values of any type as float32. They are aligned to N values, or to 16 bytes.
 template <int N, typename T>
 __device__ Pack<float, N> load_floats(const T* from) {
-  const Pack<T, N> values = load<N>(from);
+  constexpr int k_at_once = N < k_pack<T> ? N : k_pack<T>;
   Pack<float, N> floats;
-  for (int i = 0; i < N; ++i) {
-    floats.at[i] = values.at[i];
+  DTRAIN_UNROLL
+  for (int first = 0; first < N; first += k_at_once) {
+    const Pack<T, k_at_once> values = load<k_at_once>(from + first);
+    DTRAIN_UNROLL
+    for (int i = 0; i < k_at_once; ++i) {
+      floats.at[first + i] = values.at[i];
+    }
   }
   return floats;
 }
 template <typename T, int N>
 __device__ void store_floats(const Pack<float, N>& floats, T* to) {
-  Pack<T, N> values;
-  for (int i = 0; i < N; ++i) {
-    values.at[i] = floats.at[i];
+  if constexpr (std::is_same_v<T, Bf16Value> && N % 2 == 0) { // Two in one instruction.
+    Pack<std::uint32_t, N / 2> values;
+    DTRAIN_UNROLL
+    for (int i = 0; i < N / 2; ++i) {
+      values.at[i] = pack_bf16(floats.at[2 * i], floats.at[2 * i + 1]);
+    }
+    store(values, reinterpret_cast<std::uint32_t*>(to));
+  } else {
+    Pack<T, N> values;
+    DTRAIN_UNROLL
+    for (int i = 0; i < N; ++i) {
+      values.at[i] = floats.at[i];
+    }
+    store(values, to);
   }
-  store(values, to);
 }
 
 /// Calls act with a value of this type, to launch the kernel for it.

@@ -21,6 +21,13 @@ void check_kernel(Stream& stream, int error, const char* kernel, bool has_forgot
     check_kernel(on, put_##name(handle_of(on), arguments...), #name);                              \
   }
 
+/// For a put_NAME that tells the stream's Narrowed by forget() what its kernels write, so that
+/// copies of all else stay.
+#define DTRAIN_PUT_AND_TELL(kernels, name)                                                         \
+  kernels.name = [](Stream& on, auto... arguments) {                                               \
+    check_kernel(on, put_##name(handle_of(on), arguments...), #name, true);                        \
+  }
+
 void set_flat_kernels(Kernels& kernels);
 void set_layer_kernels(Kernels& kernels, LayerKernels& layers);
 void set_score_kernels(LayerKernels& layers);

@@ -2,6 +2,8 @@
 // 4·(B·I + I·O + B·O) bytes each: for the MLP's 784 × 128 with 64 rows 26 FLOP per byte, where an
 // H200 balances at 14 (67 TFLOP/s of fp32, 4.8 TB/s). Products that small are bound by their
 // launch. Products themselves: matmul.h, product.cuh.
+#include <algorithm>
+
 #include "trainer/device/cuda/kernels.h"
 #include "trainer/device/cuda/matmul.h"
 #include "trainer/device/cuda/product.cuh"
@@ -55,34 +57,6 @@ __global__ void __launch_bounds__(k_threads)
   }
 }
 
-/// Epilogues that the library has not: reads and writes a value of C, and one of u or `beside`.
-template <typename Value>
-__global__ void epilogue_kernel(std::size_t m, std::size_t n, Value* c, Ending<Value> ending) {
-  if (ending.is_slope()) {
-    each(
-        of_grid(), m * n, [&](Value& value, float u) { value = ending.end(value, u); }, c,
-        ending.u);
-    return;
-  }
-  const bool is_32 = m * n <= 0xffffffffU; // A 32-bit remainder takes a third of the time.
-  const auto end = [&]<int N>(std::size_t at, Pack<Value, N>& values, auto&... beside) {
-    const std::size_t column =
-        is_32 ? static_cast<unsigned>(at) % static_cast<unsigned>(n) : at % n;
-    const Pack<float, N> bias = ending.template biases<N>(column);
-    for (int i = 0; i < N; ++i) {
-      const float u = values.at[i] + bias.at[i];
-      ((beside.at[i] = u), ...);
-      values.at[i] = ending.end(u, 0);
-    }
-  };
-  const bool by_fours = n % k_four == 0 && ending.has_bias_by_fours();
-  if (ending.is_gelu()) {
-    each_pack(of_grid(), m * n, by_fours, end, c, ending.beside);
-  } else {
-    each_pack(of_grid(), m * n, by_fours, end, c);
-  }
-}
-
 /// Strided, of values of either type.
 template <bool AlongSteps>
 struct StridedOfAny {
@@ -132,8 +106,29 @@ int put_epilogue(const CudaStreamHandle* stream, const Matmul& s) {
   default:
     return by_type(s.c.type, [&](auto value) {
       using Value = decltype(value);
-      return launch(epilogue_kernel<Value>, blocks_of_fours(s.m * s.n), k_threads, 0, stream, s.m,
-                    s.n, s.c.as<Value>(), Ending<Value>::of(s));
+      return by_epilogue(s.epilogue, [&]<Matmul::Epilogue Which>() {
+        const unsigned blocks = blocks_for(s.m * s.n, k_pack<Value> * k_threads, 8 * k_most_blocks);
+        if constexpr (std::is_same_v<Value, Bf16Value> && (is_gelu(Which) || is_slope(Which))) {
+          if (takes_fp8(*stream, s.one(0), s.batch)) { // As the product that takes this C does.
+            const unsigned fewer = std::min(blocks, k_fp8_blocks);
+            Fp8Largest* largest = nullptr;
+            stream->narrowed->begin_product();
+            const int error = stream->narrowed->expect_fp8(
+                {.from = s.c,
+                 .rows = s.m,
+                 .columns = s.n,
+                 .stride = s.n,
+                 .to = is_slope(Which) ? Narrowed::To::e5m2 : Narrowed::To::e4m3},
+                fewer, &largest);
+            return error != 0 ? error
+                              : launch(epilogue_kernel<Which, true, Value>, fewer, k_threads,
+                                       k_warps * sizeof(unsigned), stream, s.m, s.n,
+                                       s.c.as<Value>(), Ending<Value>::of(s), largest);
+          }
+        }
+        return launch(epilogue_kernel<Which, false, Value>, blocks, k_threads, 0, stream, s.m, s.n,
+                      s.c.as<Value>(), Ending<Value>::of(s), nullptr);
+      });
     });
   }
 }

@@ -106,17 +106,6 @@ int choose_plan(const Blas& blas, const CudaStreamHandle& stream, MatmulShape sh
   return error == 0 && *plan == nullptr ? k_no_blas : error;
 }
 
-/// Whether the product is one that FP8 is for, and of memory that its kernels take.
-bool takes_fp8(const CudaStreamHandle& stream, const Matmul& s, std::size_t batch) {
-  const auto fits = [](auto... counts) { return ((counts % k_fp8_multiple == 0) && ...); };
-  const auto lies = [](const auto&... pointers) {
-    return ((alignment_of(pointers.memory) >= k_fp8_multiple) && ...);
-  };
-  return stream.matmul_precision == MatmulPrecision::fp8 && stream.multiplies_in == DType::bf16 &&
-         s.fp8 != Matmul::Fp8::none && batch == 1 && s.b_rows == 0 &&
-         fits(s.m, s.n, s.k, s.a_row, s.b_row, s.c_row) && lies(s.a, s.b, s.c, s.plus);
-}
-
 /// Launches a product in FP8, with copies of A (m, k) and B (n, k); `s` has explicit strides.
 int multiply_fp8(const Blas& blas, const CudaStreamHandle* stream, const Matmul& s,
                  bool& has_ended) {
@@ -141,22 +130,26 @@ int multiply_fp8(const Blas& blas, const CudaStreamHandle* stream, const Matmul&
     const Layouts layouts = !s.a_is_turned ? Layouts::as_is
                             : is_gradient  ? Layouts::both
                                            : Layouts::turned;
-    error = narrowed.get_fp8(stream,
-                             {.from = s.a,
-                              .rows = s.a_is_turned ? s.k : s.m,
-                              .columns = s.a_is_turned ? s.m : s.k,
-                              .stride = s.a_row,
-                              .to = is_gradient ? To::e5m2 : To::e4m3},
-                             layouts, &a);
+    const Narrowed::Matrix matrix{.from = s.a,
+                                  .rows = s.a_is_turned ? s.k : s.m,
+                                  .columns = s.a_is_turned ? s.m : s.k,
+                                  .stride = s.a_row,
+                                  .to = is_gradient ? To::e5m2 : To::e4m3};
+    Fp8Sums sums;
+    if (s.epilogue == Matmul::Epilogue::bias_gradient && has_fp8_sums(matrix)) {
+      sums = {s.beside.as<float>(), s.accumulate};
+    }
+    error = narrowed.get_fp8(stream, matrix, layouts, sums, &a, has_ended);
   }
   if (error == 0) {
+    bool has_summed = false;
     error = narrowed.get_fp8(stream,
                              {.from = s.b,
                               .rows = s.b_is_turned ? s.n : s.k,
                               .columns = s.b_is_turned ? s.k : s.n,
                               .stride = s.b_row,
                               .to = To::e4m3},
-                             s.b_is_turned ? Layouts::as_is : Layouts::turned, &b);
+                             s.b_is_turned ? Layouts::as_is : Layouts::turned, {}, &b, has_summed);
   }
   const void* with = s.with.memory;
   if (error == 0 && has_ended && has_bias(s.epilogue) && s.with.type == DType::f32) {
@@ -222,49 +215,105 @@ int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const vo
                 matrix, static_cast<std::uint16_t*>(slot->memory));
 }
 
+int Narrowed::find_largest(const Matrix& matrix, Known** known, Fp8Largest** to) {
+  static_assert(sizeof(Fp8Largest) <= k_largest_bytes);
+  if (largest_ == nullptr) {
+    const int error = gpu_.allocate(k_most_known * k_largest_bytes, &largest_);
+    if (error != 0) {
+      return error;
+    }
+  }
+  Known* chosen = nullptr;
+  for (Known& one : known_) {
+    if (one.used != 0 && one.matrix == matrix) {
+      chosen = &one;
+      break;
+    }
+    const bool is_of_product = one.used > before_product_;
+    if (!is_of_product && (chosen == nullptr || one.used < chosen->used)) {
+      chosen = &one;
+    }
+  }
+  const bool is_known = chosen != nullptr && chosen->used != 0 && chosen->matrix == matrix;
+  const bool is_free = chosen != nullptr && chosen->used == 0;
+  if (!is_known && !is_free && known_.size() < k_most_known) {
+    chosen = &known_.emplace_back();
+  }
+  if (!is_known) {
+    chosen->matrix = matrix;
+    chosen->blocks = 0;
+  }
+  chosen->used = ++uses_;
+  *known = chosen;
+  *to = reinterpret_cast<Fp8Largest*>(static_cast<std::uint8_t*>(largest_) +
+                                      (chosen - known_.data()) * k_largest_bytes);
+  return 0;
+}
+
+int Narrowed::expect_fp8(const Matrix& matrix, unsigned blocks, Fp8Largest** to) {
+  Known* known = nullptr;
+  const int error = find_largest(matrix, &known, to);
+  if (error == 0) {
+    known->blocks = blocks;
+  }
+  return error;
+}
+
 int Narrowed::get_fp8(const CudaStreamHandle* stream, const Matrix& matrix, Layouts layouts,
-                      Fp8Copy* to) {
+                      const Fp8Sums& sums, Fp8Copy* to, bool& has_summed) {
   const std::size_t values = matrix.rows * matrix.columns;
   Slot* slot = nullptr;
+  Known* known = nullptr;
+  Fp8Largest* largest = nullptr;
   int error = find_slot(matrix, bytes_in_fp8(values), &slot);
+  if (error == 0) {
+    error = find_largest(matrix, &known, &largest);
+  }
   if (error != 0) {
     return error;
   }
-  auto* const scale = static_cast<Fp8Scale*>(slot->memory);
-  std::uint8_t* const as_is = static_cast<std::uint8_t*>(slot->memory) + k_scale_bytes;
+  if (known->blocks == 0) {
+    slot->made = 0; // Nor is its scale there any more.
+    error = put_fp8_largest(stream, matrix, largest, &known->blocks);
+  }
+  auto* const as_is = static_cast<std::uint8_t*>(slot->memory);
   std::uint8_t* const turned = as_is + values; // A multiple of 16 · 16.
-  *to = {as_is, turned, &scale->from};
+  *to = {as_is, turned, &largest->scale.from};
   const unsigned missing = static_cast<unsigned>(layouts) & ~slot->made;
   if (missing == 0) {
-    return 0;
-  }
-  if (slot->made == 0) {
-    error = put_fp8_scale(stream, matrix, scale);
+    return error;
   }
   slot->made |= missing;
   const auto if_missing = [&](Layouts layout, std::uint8_t* memory) {
     return (missing & static_cast<unsigned>(layout)) != 0 ? memory : nullptr;
   };
+  std::uint8_t* const missing_turned = if_missing(Layouts::turned, turned);
+  has_summed = has_summed || (sums.to != nullptr && missing_turned != nullptr);
   return error != 0 ? error
-                    : put_fp8(stream, matrix, scale, if_missing(Layouts::as_is, as_is),
-                              if_missing(Layouts::turned, turned));
+                    : put_fp8(stream, matrix, largest, known->blocks,
+                              if_missing(Layouts::as_is, as_is), missing_turned, sums);
 }
 
 void Narrowed::forget() {
   for (Slot& slot : slots_) {
     slot.used = 0;
   }
+  for (Known& known : known_) {
+    known.used = 0;
+  }
 }
 
 void Narrowed::forget(const TypedPointer& written, std::size_t count) {
   const auto at = [](const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); };
-  for (Slot& slot : slots_) {
-    const ConstTypedPointer from = slot.matrix.from;
-    const std::size_t values = slot.matrix.rows * slot.matrix.stride;
+  const auto forget_one = [&](auto& one) {
+    const ConstTypedPointer from = one.matrix.from;
+    const std::size_t values = one.matrix.rows * one.matrix.stride;
     const bool is_before = at((from + values).memory) <= at(written.memory);
     const bool is_behind = at((written + count).memory) <= at(from.memory);
-    slot.used = is_before || is_behind ? slot.used : 0;
-  }
+    one.used = is_before || is_behind ? one.used : 0;
+  };
+  std::for_each(slots_.begin(), slots_.end(), forget_one);
+  std::for_each(known_.begin(), known_.end(), forget_one);
 }
 
 void Narrowed::free() {
@@ -272,6 +321,19 @@ void Narrowed::free() {
     gpu_.free(slot.memory, slot.bytes);
     slot = {};
   }
+  gpu_.free(largest_, k_most_known * k_largest_bytes);
+  largest_ = nullptr;
+  known_.clear();
+}
+
+bool takes_fp8(const CudaStreamHandle& stream, const Matmul& s, std::size_t batch) {
+  const auto fits = [](auto... counts) { return ((counts % k_fp8_multiple == 0) && ...); };
+  const auto lies = [](const auto&... pointers) {
+    return ((alignment_of(pointers.memory) >= k_fp8_multiple) && ...);
+  };
+  return stream.matmul_precision == MatmulPrecision::fp8 && stream.multiplies_in == DType::bf16 &&
+         s.fp8 != Matmul::Fp8::none && batch == 1 && s.b_rows == 0 &&
+         fits(s.m, s.n, s.k, s.a_row, s.b_row, s.c_row) && lies(s.a, s.b, s.c, s.plus);
 }
 
 int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_ended) {

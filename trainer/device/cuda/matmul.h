@@ -20,6 +20,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "trainer/device/cuda/memory/gpu_memory.h"
 #include "trainer/device/cuda/stream.h"
@@ -71,6 +72,9 @@ struct MatmulMemory {
   const float* b_scale = nullptr;
 };
 
+struct Fp8Largest; // fp8.h
+struct Fp8Sums;
+
 /// GPU memory for the library's products on a stream, allocated for the first one: streams of
 /// copies have none.
 class Workspace {
@@ -101,7 +105,9 @@ struct Blas {
 
 /// A stream's cache of operands rounded to 16 bits, if they are float32, or to FP8. A copy is
 /// reused by the products that directly follow, so a gradient is rounded once for both of its
-/// products, and the input of several layers once for all. The least recently used goes first.
+/// products, and the input of several layers once for all. The largest magnitudes of many more
+/// matrices are kept, 2 KB each, so that what lies unchanged from a layer's forward pass to its
+/// backward pass is searched once. The least recently used goes first.
 class Narrowed {
  public:
   explicit Narrowed(GpuMemory& gpu) : gpu_(gpu) {}
@@ -110,7 +116,9 @@ class Narrowed {
   Narrowed& operator=(const Narrowed&) = delete;
 
   /// That it may take for matrices of up to so many values.
-  static std::size_t most_bytes(std::size_t values) { return k_slots * bytes_in_fp8(values); }
+  static std::size_t most_bytes(std::size_t values) {
+    return k_slots * bytes_in_fp8(values) + k_most_known * k_largest_bytes;
+  }
 
   enum class To : int { half, e4m3, e5m2 };
   struct Matrix {
@@ -138,7 +146,13 @@ class Narrowed {
     const float* scale; ///< The matrix is the copy times this.
   };
   /// The same in FP8, for a matrix that fp8.h takes; layouts that are not asked for are undefined.
-  int get_fp8(const CudaStreamHandle* stream, const Matrix& matrix, Layouts layouts, Fp8Copy* to);
+  /// `sums`: if they go anywhere and the copy is made now, transposed, then of the columns, and
+  /// `has_summed` is set.
+  int get_fp8(const CudaStreamHandle* stream, const Matrix& matrix, Layouts layouts,
+              const Fp8Sums& sums, Fp8Copy* to, bool& has_summed);
+  /// Where the kernel put next leaves the largest magnitude of the matrix, which it writes, in so
+  /// many blocks: get_fp8() then does not look for it.
+  int expect_fp8(const Matrix& matrix, unsigned blocks, Fp8Largest** to);
   /// Forgets all copies: other work on the stream may have written anywhere,
   void forget();
   /// or only in this range.
@@ -147,10 +161,17 @@ class Narrowed {
 
  private:
   static constexpr std::size_t k_slots = 4;
-  static constexpr std::size_t k_scale_bytes = 256; ///< As cudaMalloc() aligns what follows.
-  /// The scale, and room for both layouts.
-  static std::size_t bytes_in_fp8(std::size_t values) { return k_scale_bytes + 2 * values; }
+  static constexpr std::size_t k_most_known = 1024;
+  static constexpr std::size_t k_largest_bytes = 2304; ///< As cudaMalloc() aligns what follows.
+  /// Room for both layouts.
+  static std::size_t bytes_in_fp8(std::size_t values) { return 2 * values; }
 
+  /// A matrix whose largest magnitude is known, in the place of the same number in `largest_`.
+  struct Known {
+    Matrix matrix{};
+    unsigned blocks = 0; ///< That have left it.
+    std::uint64_t used = 0;
+  };
   struct Slot {
     Matrix matrix{};
     void* memory = nullptr;
@@ -161,11 +182,15 @@ class Narrowed {
 
   /// The slot of the matrix: its copy's, or, with nothing made yet, one that no longer is in use.
   int find_slot(const Matrix& matrix, std::size_t bytes, Slot** slot);
+  /// The place of the matrix: its own, or, with no blocks yet, one that no longer is in use.
+  int find_largest(const Matrix& matrix, Known** known, Fp8Largest** to);
 
   GpuMemory& gpu_;
   std::uint64_t uses_ = 0;
   std::uint64_t before_product_ = 0;
   std::array<Slot, k_slots> slots_;
+  std::vector<Known> known_;
+  void* largest_ = nullptr;
 };
 
 /// The library; null if there is none.
@@ -173,6 +198,10 @@ const Blas* find_blas();
 
 /// Returned if the product must be computed by our own kernels.
 inline constexpr int k_no_blas = -1;
+
+/// Whether the product is one that FP8 is for, and of memory that its kernels take; `s` has
+/// explicit strides.
+bool takes_fp8(const CudaStreamHandle& stream, const Matmul& s, std::size_t batch);
 
 /// Launches a product on the stream. `has_ended`: whether the epilogue was applied, too.
 int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_ended);

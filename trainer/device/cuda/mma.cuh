@@ -83,6 +83,12 @@ __device__ inline float power_of_two(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
+/// 1 / x to about 22 bits.
+__device__ inline float reciprocal(float x) {
+  float inverse = 0;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+}
 #endif
 
 /// Packs 16 columns of sums as operand A of a product along them.

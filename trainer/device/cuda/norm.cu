@@ -354,6 +354,8 @@ int put_norm_of(const CudaStreamHandle* stream, const NormShape& s, const Value*
 
 int put_norm(const CudaStreamHandle* stream, const NormShape& s, const ConstTypedPointer& x,
              const float* gain, const float* shift, const TypedPointer& y, float* moments) {
+  stream->narrowed->forget(y, s.rows * s.width);
+  stream->narrowed->forget(moments, 2 * s.rows);
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
     return put_norm_of(stream, s, x.as<Value>(), gain, shift, y.as<Value>(), moments);
@@ -456,6 +458,12 @@ int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s,
                       const ConstTypedPointer& x, const float* moments, const float* gain,
                       bool accumulate, const TypedPointer& dy, const TypedPointer& onto,
                       float* dgain, float* dshift) {
+  stream->narrowed->forget(dy, s.rows * s.width);
+  if (onto) {
+    stream->narrowed->forget(onto, s.rows * s.width);
+  }
+  stream->narrowed->forget(dgain, s.width);
+  stream->narrowed->forget(dshift, s.width);
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
     return put_norm_backward_of(stream, NormBackward<Value>{s, x.as<Value>(), moments, gain,
@@ -467,8 +475,8 @@ int put_norm_backward(const CudaStreamHandle* stream, const NormShape& s,
 } // namespace
 
 void set_norm_kernels(TextKernels& text) {
-  DTRAIN_PUT(text, norm);
-  DTRAIN_PUT(text, norm_backward);
+  DTRAIN_PUT_AND_TELL(text, norm);
+  DTRAIN_PUT_AND_TELL(text, norm_backward);
 }
 
 } // namespace trainer

@@ -9,7 +9,7 @@
 
 #include <utility>
 
-#include "trainer/device/cuda/fours.cuh"
+#include "trainer/device/cuda/epilogue.cuh"
 
 namespace trainer {
 namespace {
@@ -47,6 +47,11 @@ struct Strided {
 
   __device__ float operator()(std::size_t line, std::size_t step) const {
     return AlongSteps ? from[line * stride + step] : from[step * stride + line];
+  }
+  /// N values from (line, step) on, contiguous.
+  template <int N>
+  __device__ Pack<Value, N> pack(std::size_t line, std::size_t step) const {
+    return load<N>(from + (AlongSteps ? line * stride + step : step * stride + line));
   }
 };
 
@@ -195,89 +200,6 @@ __global__ void __launch_bounds__(k_product_threads)
   end(sum, place, size);
 }
 
-/// Φ(x), the normal distribution function.
-__device__ inline float phi_of(float x) { return 0.5F * (1 + erff(x * 0.70710678F)); }
-
-__device__ inline float gelu_slope(float x) {
-  constexpr float k_peak = 0.39894228F; // 1 / √(2π)
-  return phi_of(x) + x * k_peak * expf(-0.5F * x * x);
-}
-
-/// gelu by tanh is x · σ(2·s), s = √(2/π)·(x + 0.044715·x³).
-__device__ inline float gelu_share(float x) {
-  return 1 / (1 + expf(-1.5957691F * (x + 0.044715F * x * x * x)));
-}
-
-__device__ inline float gelu_tanh_slope(float x) {
-  const float rest = expf(fminf(-1.5957691F * (x + 0.044715F * x * x * x), 80)); // Finite.
-  const float share = 1 / (1 + rest); // 1 - share = share · rest, without cancellation.
-  return share + x * share * (share * rest) * (1.5957691F + 0.2140645F * x * x);
-}
-
-/// The epilogue of a Matmul whose C has this type.
-template <typename Value>
-struct Ending {
-  using Epilogue = Matmul::Epilogue;
-  Epilogue epilogue = Epilogue::none;
-  const void* bias = nullptr;
-  bool is_bf16_bias = false;
-  const Value* u = nullptr;
-  Value* beside = nullptr;
-
-  static Ending of(const Matmul& s) {
-    const bool is_slope = Ending{s.epilogue}.is_slope();
-    return {s.epilogue, is_slope ? nullptr : s.with.memory, s.with.type == DType::bf16,
-            is_slope ? s.with.as<Value>() : nullptr,
-            s.epilogue == Epilogue::bias_gradient ? nullptr : s.beside.as<Value>()};
-  }
-
-  __device__ bool is_gelu() const {
-    return epilogue == Epilogue::gelu_bias || epilogue == Epilogue::gelu_tanh_bias;
-  }
-  DTRAIN_ON_BOTH bool is_slope() const {
-    return epilogue >= Epilogue::drelu && epilogue <= Epilogue::dgelu_tanh;
-  }
-  /// The biases of N columns from `column` on.
-  template <int N>
-  __device__ Pack<float, N> biases(std::size_t column) const {
-    return is_bf16_bias ? load_floats<N>(static_cast<const Bf16Value*>(bias) + column)
-                        : load_floats<N>(static_cast<const float*>(bias) + column);
-  }
-  __device__ bool has_bias_by_fours() const {
-    return is_bf16_bias ? are_fours(static_cast<const Bf16Value*>(bias))
-                        : are_fours(static_cast<const float*>(bias));
-  }
-  /// Applies the epilogue to a value of C, after the bias; `its_u` is the value of u.
-  __device__ float end(float value, float its_u) const {
-    switch (epilogue) {
-    case Epilogue::relu_bias:
-      return value < 0 ? 0.0F : value; // Keeps a NaN.
-    case Epilogue::gelu_bias:
-      return value * phi_of(value);
-    case Epilogue::gelu_tanh_bias:
-      return value * gelu_share(value);
-    case Epilogue::drelu:
-      return its_u > 0 ? value : 0.0F;
-    case Epilogue::dgelu:
-      return value * gelu_slope(its_u);
-    case Epilogue::dgelu_tanh:
-      return value * gelu_tanh_slope(its_u);
-    default:
-      return value;
-    }
-  }
-  /// Applies the epilogue to value number `at` of C, in `column`.
-  __device__ float operator()(float value, std::size_t at, std::size_t column) const {
-    if (has_bias(epilogue)) {
-      value += biases<1>(column).at[0];
-    }
-    if (is_gelu()) {
-      beside[at] = value;
-    }
-    return end(value, is_slope() ? static_cast<float>(u[at]) : 0.0F);
-  }
-};
-
 /// Writes C to memory, (m, n) row-major, the splits one after the other.
 template <typename Value>
 struct Store {
@@ -319,80 +241,119 @@ int put_product(const CudaStreamHandle* stream, std::size_t m, std::size_t n, st
                 k_product_threads, T::k_room, stream, Extent{m, n, k, split}, a, b, end);
 }
 
-constexpr std::size_t k_column_blocks = 768; ///< One wave: 6 on each of 128 multiprocessors.
+constexpr std::size_t k_column_blocks = 768;      ///< One wave: 6 on each of 128 multiprocessors.
+constexpr std::size_t k_wide_column_blocks = 512; ///< Of 16-byte loads: 4 on each.
 static_assert(k_column_blocks <= k_cuda_arrivals);
 constexpr std::size_t k_column_partials = k_column_blocks * k_warp_lanes; ///< Their sums.
 constexpr std::size_t k_rows_ahead = 8; ///< Rows that a thread loads ahead.
 
-/// Sums rows [first, last) of from(row, column), for one column per lane; the first warp gets the
-/// sums. Each warp of the block takes every k_warps-th row. `room`: one value per thread.
-template <typename From>
-__device__ float sum_of_rows(std::size_t first, std::size_t last, std::size_t columns,
-                             std::size_t column, const From& from, float* room) {
-  float sum = 0;
+/// N columns of a row.
+template <int N, typename From>
+__device__ auto columns_of(const From& from, std::size_t row, std::size_t column) {
+  if constexpr (N == 1) {
+    return Pack<float, 1>{from(row, column)};
+  } else {
+    return from.template pack<N>(row, column);
+  }
+}
+
+/// Sums rows [first, last) of from(row, column), for N columns per lane; the first warp gets the
+/// sums. Each warp of the block takes every k_warps-th row. `room`: N values per thread.
+template <int N, typename From>
+__device__ Pack<float, N> sum_of_rows(std::size_t first, std::size_t last, std::size_t columns,
+                                      std::size_t column, const From& from, float* room) {
+  Pack<float, N> sum = {};
   for (std::size_t row = first + threadIdx.x / k_warp_lanes; column < columns && row < last;
        row += k_rows_ahead * k_warps) {
-    float ahead[k_rows_ahead];
+    decltype(columns_of<N>(from, row, column)) ahead[k_rows_ahead];
+    DTRAIN_UNROLL
     for (std::size_t i = 0; i < k_rows_ahead; ++i) {
-      ahead[i] = row + i * k_warps < last ? from(row + i * k_warps, column) : 0.0F;
+      const std::size_t its = row + i * k_warps;
+      ahead[i] = {};
+      if (its < last) {
+        ahead[i] = columns_of<N>(from, its, column);
+      }
     }
+    DTRAIN_UNROLL
     for (std::size_t i = 0; i < k_rows_ahead; ++i) {
-      sum += ahead[i];
+      DTRAIN_UNROLL
+      for (int j = 0; j < N; ++j) {
+        sum.at[j] += float{ahead[i].at[j]};
+      }
     }
   }
-  room[threadIdx.x] = sum;
+  store(sum, room + threadIdx.x * N);
   __syncthreads();
   if (threadIdx.x < k_warp_lanes) {
-    sum = 0;
+    sum = {};
     for (int warp = 0; warp < k_warps; ++warp) {
-      sum += room[warp * k_warp_lanes + threadIdx.x];
+      const auto its = load<N>(room + (warp * k_warp_lanes + threadIdx.x) * N);
+      DTRAIN_UNROLL
+      for (int j = 0; j < N; ++j) {
+        sum.at[j] += its.at[j];
+      }
     }
   }
   return sum;
 }
 
-/// to (n) (+)= the sum of the rows of (m, n) values from(row, column). Many rows are split over
-/// several blocks; the last to finish adds up the sums that all leave in `partial`.
-template <typename From, typename To>
+/// to (n) (+)= the sum of the rows of (m, n) values from(row, column), N neighbouring columns a
+/// lane. Many rows are split over several blocks; the last to finish adds up the sums that all
+/// leave in `partial`.
+template <int N, typename From, typename To>
 __global__ void __launch_bounds__(k_threads)
     column_sums(std::size_t m, std::size_t n, From from, bool accumulate, To to, float* partial,
                 unsigned* arrived) {
   DYNAMIC_SHARED(float, room);
-  const std::size_t column = std::size_t{blockIdx.x} * k_warp_lanes + threadIdx.x % k_warp_lanes;
+  const std::size_t column =
+      (std::size_t{blockIdx.x} * k_warp_lanes + threadIdx.x % k_warp_lanes) * N;
   const bool is_whole = threadIdx.x < k_warp_lanes && column < n;
   const std::size_t each = (m + gridDim.y - 1) / gridDim.y;
   const std::size_t first = blockIdx.y * each;
-  float sum = sum_of_rows(first, first + each < m ? first + each : m, n, column, from, room);
+  auto sum = sum_of_rows<N>(first, first + each < m ? first + each : m, n, column, from, room);
   if (gridDim.y > 1) {
     if (is_whole) {
-      partial[blockIdx.y * n + column] = sum;
+      store(sum, partial + blockIdx.y * n + column);
     }
     if (!is_last_block(arrived + blockIdx.x, gridDim.y, room)) {
       return;
     }
-    sum = sum_of_rows(0, gridDim.y, n, column, Strided<true>{partial, n}, room);
+    sum = sum_of_rows<N>(0, gridDim.y, n, column, Strided<true>{partial, n}, room);
   }
-  if (is_whole) {
-    to[column] = accumulate ? to[column] + sum : sum;
+  for (int i = 0; is_whole && i < N; ++i) {
+    to[column + i] = accumulate ? to[column + i] + sum.at[i] : sum.at[i];
   }
 }
 
-/// `to`: a pointer, or anything indexed like one. `partial`: k_column_partials floats.
-template <typename From, typename To>
+/// `to`: a pointer, or anything indexed like one. `partial`: k_column_partials · N floats.
+template <int N = 1, typename From, typename To>
 int put_column_sums(const CudaStreamHandle* stream, std::size_t m, std::size_t n, const From& from,
                     bool accumulate, const To& to, float* partial) {
   constexpr std::size_t k_rows_a_block = 2 * k_rows_ahead * k_warps;
-  const unsigned across = tiles_of(n, k_warp_lanes);
-  const unsigned down =
-      across >= k_column_blocks ? 1 : blocks_for(m, k_rows_a_block, k_column_blocks / across);
-  return launch(column_sums<From, To>, dim3(across, down), k_threads, k_threads * sizeof(float),
-                stream, m, n, from, accumulate, to, partial, stream->arrived);
+  constexpr std::size_t k_most = N == 1 ? k_column_blocks : k_wide_column_blocks;
+  const unsigned across = tiles_of(n, N * k_warp_lanes);
+  const unsigned down = across >= k_most ? 1 : blocks_for(m, k_rows_a_block, k_most / across);
+  return launch(column_sums<N, From, To>, dim3(across, down), k_threads,
+                N * k_threads * sizeof(float), stream, m, n, from, accumulate, to, partial,
+                stream->arrived);
 }
 template <typename From>
 int put_column_sums(const CudaStreamHandle* stream, std::size_t m, std::size_t n, const From& from,
                     bool accumulate, float* to) {
   return put_column_sums(stream, m, n, from, accumulate, to,
                          reinterpret_cast<float*>(stream->partial));
+}
+/// Of a matrix in memory.
+template <typename Value>
+int put_column_sums(const CudaStreamHandle* stream, std::size_t m, std::size_t n,
+                    const Strided<true, Value>& from, bool accumulate, float* to) {
+  constexpr int k_wide = k_pack<Value>;
+  static_assert(k_wide * k_column_partials <= 2 * k_cuda_partials);
+  auto* const partial = reinterpret_cast<float*>(stream->partial);
+  const bool is_of_packs =
+      n % k_wide == 0 && from.stride % k_wide == 0 && are_packs<k_wide>(from.from);
+  return is_of_packs ? put_column_sums<k_wide>(stream, m, n, from, accumulate, to, partial)
+                     : put_column_sums(stream, m, n, from, accumulate, to, partial);
 }
 
 } // namespace

@@ -108,6 +108,22 @@ __device__ void block_sums(T (&values)[N], T* room) {
   }
 }
 
+/// The block's largest value, in its first thread. `room`: one value per warp.
+__device__ inline unsigned block_largest(unsigned value, unsigned* room) {
+  const auto larger = [](unsigned a, unsigned b) { return a > b ? a : b; };
+  for (int other = k_warp_lanes / 2; other > 0; other /= 2) {
+    value = larger(value, __shfl_xor_sync(k_all_lanes, value, other));
+  }
+  if (threadIdx.x % k_warp_lanes == 0) {
+    room[threadIdx.x / k_warp_lanes] = value;
+  }
+  __syncthreads();
+  for (int warp = 0; threadIdx.x == 0 && warp < k_warps; ++warp) {
+    value = larger(value, room[warp]);
+  }
+  return value;
+}
+
 /// Whether this block is the last of so many to arrive; it then sees what the others have written
 /// before. All threads of a block must call it. `arrived` is 0 before the first and after the last.
 __device__ inline bool is_last_block(unsigned* arrived, unsigned blocks, void* room) {

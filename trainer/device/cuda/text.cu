@@ -72,7 +72,7 @@ __global__ void drop_and_add_kernel(std::size_t n, Dropped dropped, const Value*
 template <typename Value>
 __global__ void gelu_backward_kernel(std::size_t n, const Value* x, Value* dy) {
   each(
-      of_grid(), n, [](float u, Value& change) { change = change * gelu_slope(u); }, x, dy);
+      of_grid(), n, [](float u, Value& change) { change = change * Gelu<Value>::slope(u); }, x, dy);
 }
 
 /// One block per slot: reads and writes the row of a masked token, or writes zeros.
@@ -234,11 +234,13 @@ __global__ void __launch_bounds__(k_most_threads)
 
 int put_keep_bits(const CudaStreamHandle* stream, const KeepBits& which, std::size_t words,
                   std::uint16_t* to) {
+  stream->narrowed->forget({to, DType::bf16}, words);
   return launch(keep_bits_kernel, blocks_for(words), k_threads, 0, stream, which, words, to);
 }
 
 int put_drop(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped,
              const ConstTypedPointer& x, const TypedPointer& to) {
+  stream->narrowed->forget(to, n);
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
     return launch(drop_kernel<Value>, blocks_of_fours(n), k_threads, 0, stream, n, dropped,
@@ -248,6 +250,7 @@ int put_drop(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropp
 
 int put_drop_and_add(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped,
                      const ConstTypedPointer& residual, const TypedPointer& x) {
+  stream->narrowed->forget(x, n);
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
     return launch(drop_and_add_kernel<Value>, blocks_of_fours(n), k_threads, 0, stream, n, dropped,
@@ -257,6 +260,7 @@ int put_drop_and_add(const CudaStreamHandle* stream, std::size_t n, const Droppe
 
 int put_gelu_backward(const CudaStreamHandle* stream, std::size_t n, const ConstTypedPointer& x,
                       const TypedPointer& dy) {
+  stream->narrowed->forget(dy, n);
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
     return launch(gelu_backward_kernel<Value>, blocks_of_fours(n), k_threads, 0, stream, n,
@@ -267,6 +271,7 @@ int put_gelu_backward(const CudaStreamHandle* stream, std::size_t n, const Const
 int put_gather_masked(const CudaStreamHandle* stream, const MaskedShape& s,
                       const std::int32_t* masked, const ConstTypedPointer& x,
                       const TypedPointer& to) {
+  stream->narrowed->forget(to, s.slots() * s.width);
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
     return launch(gather_masked_kernel<Value>, blocks_of_rows(s.slots()), threads_of_row(s.width),
@@ -277,6 +282,7 @@ int put_gather_masked(const CudaStreamHandle* stream, const MaskedShape& s,
 int put_scatter_masked(const CudaStreamHandle* stream, const MaskedShape& s,
                        const std::int32_t* masked, const ConstTypedPointer& from,
                        const TypedPointer& to) {
+  stream->narrowed->forget(to, s.rows * s.length * s.width);
   return by_type(to.type, [&](auto value) {
     using Value = decltype(value);
     return launch(scatter_masked_kernel<Value>, blocks_of_rows(s.slots()), threads_of_row(s.width),
@@ -287,6 +293,7 @@ int put_scatter_masked(const CudaStreamHandle* stream, const MaskedShape& s,
 int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape& s,
                              const std::int32_t* masked, const std::int32_t* targets,
                              const float* scale, const TypedPointer& logits, Score* score) {
+  stream->narrowed->forget(logits, s.slots() * s.row_size()); // The score is no operand.
   return by_type(logits.type, [&](auto value) {
     using Value = decltype(value);
     const bool are_many = s.width >= k_many_logits;
@@ -307,13 +314,13 @@ int put_masked_cross_entropy(const CudaStreamHandle* stream, const MaskedShape& 
 } // namespace
 
 void set_text_kernels(TextKernels& text) {
-  DTRAIN_PUT(text, keep_bits);
-  DTRAIN_PUT(text, drop);
-  DTRAIN_PUT(text, drop_and_add);
-  DTRAIN_PUT(text, gelu_backward);
-  DTRAIN_PUT(text, gather_masked);
-  DTRAIN_PUT(text, scatter_masked);
-  DTRAIN_PUT(text, masked_cross_entropy);
+  DTRAIN_PUT_AND_TELL(text, keep_bits);
+  DTRAIN_PUT_AND_TELL(text, drop);
+  DTRAIN_PUT_AND_TELL(text, drop_and_add);
+  DTRAIN_PUT_AND_TELL(text, gelu_backward);
+  DTRAIN_PUT_AND_TELL(text, gather_masked);
+  DTRAIN_PUT_AND_TELL(text, scatter_masked);
+  DTRAIN_PUT_AND_TELL(text, masked_cross_entropy);
 }
 
 } // namespace trainer
