@@ -1,6 +1,8 @@
 // A warp's tensor cores on the CPU: trainer/device/cuda/mma.cuh says which lane has what.
 #pragma once
 
+#include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "tests/cuda_on_cpu/cuda_on_cpu.h"
@@ -35,6 +37,36 @@ inline void add_mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0
               half(other[static_cast<std::size_t>(column * 4 + t)], 2 * (step / 8) + step % 2);
     }
   }
+}
+
+inline void add_tf32_mma(float (&d)[4], const float (&a)[4], float b0, float b1) {
+  const auto both = [](float low, float high) {
+    return std::bit_cast<std::uint32_t>(low) | std::uint64_t{std::bit_cast<std::uint32_t>(high)}
+                                                   << 32U;
+  };
+  const auto one = [](std::uint64_t words, int which) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(words >> 32 * which));
+  };
+  const auto first = cuda_on_cpu::gather(both(a[0], a[1])); // Steps below 4, of rows g and g + 8.
+  const auto second = cuda_on_cpu::gather(both(a[2], a[3]));
+  const auto other = cuda_on_cpu::gather(both(b0, b1));
+  const int lane = cuda_on_cpu::self().lane;
+  for (int i = 0; i < 4; ++i) {
+    const int column = 2 * (lane % 4) + i % 2;
+    for (int step = 0; step < 8; ++step) {
+      const auto& of_a = step < 4 ? first : second;
+      d[i] += one(of_a[static_cast<std::size_t>(lane / 4 * 4 + step % 4)], i / 2) *
+              one(other[static_cast<std::size_t>(column * 4 + step % 4)], step / 4);
+    }
+  }
+}
+/// To nearest, ties away from zero.
+inline float round_to_tf32(float value) {
+  constexpr std::uint32_t k_dropped = 0x1fff;
+  return std::isfinite(value)
+             ? std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) + k_dropped / 2 + 1) &
+                                    ~k_dropped)
+             : value;
 }
 
 /// Of a lane the two values of each square that load() says, by squares' rows that all lanes name.

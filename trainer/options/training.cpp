@@ -276,8 +276,9 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .metavar = "HOW",
        .help = "On GPUs, how products are computed: highest, in float32; high, as by PyTorch's "
                "set_float32_matmul_precision, on tensor cores in TF32, which rounds what is "
-               "multiplied to 10 bits of mantissa; attention, convolutions and small layers stay "
-               "in float32; or fp8, with --precision=bf16 on an Ada, H100 or later, which rounds "
+               "multiplied to 10 bits of mantissa; attention, small layers and a CNN's first "
+               "convolution stay in float32; or fp8, with --precision=bf16 on an Ada, H100 or "
+               "later, which rounds "
                "what fully connected layers multiply to FP8: activations and weights to E4M3, "
                "gradients to E5M2, each tensor scaled by its largest value; attention and the "
                "vocabulary's products stay in bf16 [highest]",

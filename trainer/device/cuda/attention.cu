@@ -98,7 +98,7 @@ __device__ void compute_tile(const Extent& size, const HeadTile& tile, const A& 
                              const StoreLines<Value>& end, float* room) {
   Tile sum = {};
   const TilePlace place =
-      multiply_tile<Square>(size, a, b, tile.first_line, tile.first_column, 0, size.k, room, sum);
+      multiply_tile(size, a, b, tile.first_line, tile.first_column, 0, size.k, room, sum);
   end(sum, place, size);
 }
 

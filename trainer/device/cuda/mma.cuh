@@ -40,6 +40,21 @@ __device__ inline void add_mma(Sums& d, const FactorA& a, std::uint32_t b0, std:
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/// D (16, 8) += A (16, 8) · B (8, 8), values rounded to TF32: of A rows g and g + 8 at step t, then
+/// both at step t + 4; of B column g at steps t and t + 4.
+__device__ inline void add_tf32_mma(Sums& d, const float (&a)[4], float b0, float b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+        "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+}
+__device__ inline float round_to_tf32(float value) {
+  std::uint32_t rounded = 0;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+  return __uint_as_float(rounded);
+}
+
 /// The 32-bit address of a pointer to shared memory.
 __device__ inline std::uint32_t shared_address(const void* memory) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));

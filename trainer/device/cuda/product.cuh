@@ -1,13 +1,11 @@
 // Matrix products of computed operands: C (m, n) = A (m, k) · B (k, n), where A and B are functors
-// of (line, step); a line is a row of A or a column of B. Operands may precompute what they need of
-// a line or step (kept_of). `End` consumes the result.
+// of (line, step); a line is a row of A or a column of B. `End` consumes the result. Convolutions
+// have larger tiles, and operands of their own (patch_product.cuh).
 //
-// A block computes a tile of 64 × 64 or 128 × 32 of C, a thread 8 × 4 of it, while the operands of
-// the next steps along k are loaded to registers. Epilogues (bias, ReLU, pooling) work on the tile
+// A block computes a tile of 64 × 64 of C, a thread 8 × 4 of it, while the operands of the next
+// steps along k are loaded to registers. Epilogues (bias, ReLU, pooling) work on the tile
 // in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
 #pragma once
-
-#include <utility>
 
 #include "trainer/device/cuda/epilogue.cuh"
 
@@ -19,16 +17,14 @@ constexpr int k_own_rows = 8;          ///< Rows of the tile per thread,
 constexpr int k_own_columns = 4;       ///< and columns.
 constexpr int k_deep = 16;             ///< Steps along k in shared memory.
 
-/// The tile of a block, for products at least as wide.
-template <int Columns>
-struct Tiling {
-  static constexpr int k_columns = Columns;
-  static constexpr int k_rows = k_product_threads * k_own_rows * k_own_columns / Columns;
-  static constexpr int k_across = Columns / k_own_columns; ///< Threads across.
-  static constexpr std::size_t k_room = (k_rows + Columns) * k_deep * sizeof(float);
+/// The tile of a block.
+struct Square {
+  static constexpr int k_rows = 64;
+  static constexpr int k_columns = 64;
+  static constexpr int k_across = k_columns / k_own_columns; ///< Threads across.
+  static constexpr std::size_t k_room = (k_rows + k_columns) * k_deep * sizeof(float);
 };
-using Square = Tiling<64>;
-using Narrow = Tiling<32>;
+static_assert(Square::k_rows / k_own_rows * Square::k_across == k_product_threads);
 
 /// The size of a product. A block takes `split` steps along k, and k / split blocks share a tile.
 struct Extent {
@@ -55,21 +51,6 @@ struct Strided {
   }
 };
 
-/// Tags for kept_of(): a row of A or a column of B, or a step along k.
-struct Line {};
-struct Step {};
-
-/// What `from` precomputes for a line or a step, so that reading a value is fast: the result of its
-/// kept() if it has one, else the number itself.
-template <typename Of, typename From>
-__device__ auto kept_of(const From& from, std::size_t number) {
-  if constexpr (requires { from.kept(Of(), number); }) {
-    return from.kept(Of(), static_cast<unsigned>(number));
-  } else {
-    return number;
-  }
-}
-
 /// Loads a thread's part of tiles of so many lines and k_deep steps along k, the same lines of each
 /// tile, to shared memory [step][line], with zeros past the ends. Neighbouring threads read
 /// neighbouring memory.
@@ -81,7 +62,7 @@ class TileLoader {
     for (int i = 0; i < k_lines; ++i) {
       const std::size_t line = first_line + own_line() + i * k_lines_apart;
       is_inside_[i] = line < lines;
-      lines_[i] = kept_of<Line>(from, is_inside_[i] ? line : first_line);
+      lines_[i] = is_inside_[i] ? line : first_line;
     }
   }
 
@@ -90,7 +71,7 @@ class TileLoader {
     DTRAIN_UNROLL
     for (int k = 0; k < k_steps; ++k) {
       const std::size_t at = first + own_step() + k * k_steps_apart;
-      const auto step = kept_of<Step>(from_, at < last ? at : first);
+      const std::size_t step = at < last ? at : first;
       DTRAIN_UNROLL
       for (int i = 0; i < k_lines; ++i) {
         values_[k][i] = at < last && is_inside_[i] ? from_(lines_[i], step) : 0.0F;
@@ -126,7 +107,7 @@ class TileLoader {
   }
 
   const From& from_;
-  decltype(kept_of<Line>(std::declval<const From&>(), 0)) lines_[k_lines];
+  std::size_t lines_[k_lines];
   bool is_inside_[k_lines];
   float values_[k_steps][k_lines];
 };
@@ -143,17 +124,17 @@ struct TilePlace {
 };
 
 /// sum = the product of a block's tile, which begins at `row` and `column` of C, over steps
-/// [first, last). `tiles`: T::k_room bytes of shared memory.
-template <typename T, typename A, typename B>
+/// [first, last). `tiles`: Square::k_room bytes of shared memory.
+template <typename A, typename B>
 __device__ TilePlace multiply_tile(const Extent& size, const A& from_a, const B& from_b,
                                    std::size_t row, std::size_t column, std::size_t first,
                                    std::size_t last, float* tiles, Tile& sum) {
   float* const a = tiles;
-  float* const b = tiles + T::k_rows * k_deep;
-  const int y = static_cast<int>(threadIdx.x) / T::k_across;
-  const int x = static_cast<int>(threadIdx.x) % T::k_across;
-  TileLoader<A, T::k_rows> load_a(from_a, row, size.m);
-  TileLoader<B, T::k_columns> load_b(from_b, column, size.n);
+  float* const b = tiles + Square::k_rows * k_deep;
+  const int y = static_cast<int>(threadIdx.x) / Square::k_across;
+  const int x = static_cast<int>(threadIdx.x) % Square::k_across;
+  TileLoader<A, Square::k_rows> load_a(from_a, row, size.m);
+  TileLoader<B, Square::k_columns> load_b(from_b, column, size.n);
   load_a.fetch(first, last);
   load_b.fetch(first, last);
   for (std::size_t step = first; step < last; step += k_deep) {
@@ -166,11 +147,12 @@ __device__ TilePlace multiply_tile(const Extent& size, const A& from_a, const B&
     }
     DTRAIN_UNROLL
     for (int i = 0; i < k_deep; ++i) {
-      const auto left = load<k_own_rows / 2>(a + i * T::k_rows + y * k_own_rows);
-      const auto right = load<k_own_rows / 2>(a + i * T::k_rows + y * k_own_rows + k_own_rows / 2);
+      const auto left = load<k_own_rows / 2>(a + i * Square::k_rows + y * k_own_rows);
+      const auto right =
+          load<k_own_rows / 2>(a + i * Square::k_rows + y * k_own_rows + k_own_rows / 2);
       DTRAIN_UNROLL
       for (int c = 0; c < k_own_columns; ++c) {
-        const float of_b = b[i * T::k_columns + x + c * T::k_across];
+        const float of_b = b[i * Square::k_columns + x + c * Square::k_across];
         DTRAIN_UNROLL
         for (int r = 0; r < k_own_rows / 2; ++r) {
           sum[r][c] += left.at[r] * of_b;
@@ -180,14 +162,14 @@ __device__ TilePlace multiply_tile(const Extent& size, const A& from_a, const B&
     }
     __syncthreads();
   }
-  return {row + y * k_own_rows, column + x, T::k_across};
+  return {row + y * k_own_rows, column + x, Square::k_across};
 }
 
 inline unsigned tiles_of(std::size_t all, std::size_t each) {
   return static_cast<unsigned>((all + each - 1) / each);
 }
 
-template <typename T, typename A, typename B, typename End>
+template <typename A, typename B, typename End>
 __global__ void __launch_bounds__(k_product_threads)
     product_kernel(Extent size, A from_a, B from_b, End end) {
   DYNAMIC_SHARED(float, tiles);
@@ -195,8 +177,8 @@ __global__ void __launch_bounds__(k_product_threads)
   const std::size_t last = first + size.split < size.k ? first + size.split : size.k;
   Tile sum = {};
   const TilePlace place =
-      multiply_tile<T>(size, from_a, from_b, std::size_t{blockIdx.x} * T::k_rows,
-                       std::size_t{blockIdx.y} * T::k_columns, first, last, tiles, sum);
+      multiply_tile(size, from_a, from_b, std::size_t{blockIdx.x} * Square::k_rows,
+                    std::size_t{blockIdx.y} * Square::k_columns, first, last, tiles, sum);
   end(sum, place, size);
 }
 
@@ -233,12 +215,13 @@ struct Store {
   }
 };
 
-template <typename T = Square, typename A, typename B, typename End>
+template <typename A, typename B, typename End>
 int put_product(const CudaStreamHandle* stream, std::size_t m, std::size_t n, std::size_t k,
                 std::size_t split, const A& a, const B& b, const End& end) {
-  return launch(product_kernel<T, A, B, End>,
-                dim3(tiles_of(m, T::k_rows), tiles_of(n, T::k_columns), tiles_of(k, split)),
-                k_product_threads, T::k_room, stream, Extent{m, n, k, split}, a, b, end);
+  return launch(
+      product_kernel<A, B, End>,
+      dim3(tiles_of(m, Square::k_rows), tiles_of(n, Square::k_columns), tiles_of(k, split)),
+      k_product_threads, Square::k_room, stream, Extent{m, n, k, split}, a, b, end);
 }
 
 constexpr std::size_t k_column_blocks = 768;      ///< One wave: 6 on each of 128 multiprocessors.
