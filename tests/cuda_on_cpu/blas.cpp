@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tests/cuda_on_cpu/world.h"
-#include "trainer/device/cuda/matmul.h"
+#include "trainer/device/cuda/products/matmul.h"
 #include "trainer/device/fp8.h"
 #include "trainer/device/halves.h"
 

@@ -1,4 +1,4 @@
-// A warp's tensor cores on the CPU: trainer/device/cuda/mma.cuh says which lane has what.
+// A warp's tensor cores on the CPU: trainer/device/cuda/products/mma.cuh says which lane has what.
 #pragma once
 
 #include <bit>

@@ -12,7 +12,7 @@
 #include "trainer/device/cuda/dropped.cuh"
 #include "trainer/device/cuda/flash_attention.h"
 #include "trainer/device/cuda/kernels.h"
-#include "trainer/device/cuda/product.cuh"
+#include "trainer/device/cuda/products/product.cuh"
 
 namespace trainer {
 namespace {

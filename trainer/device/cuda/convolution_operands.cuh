@@ -3,7 +3,7 @@
 // outputs, that are read or written at once.
 #pragma once
 
-#include "trainer/device/cuda/patch_product.cuh"
+#include "trainer/device/cuda/products/patch_product.cuh"
 #include "trainer/device/kernels.h"
 
 namespace trainer {

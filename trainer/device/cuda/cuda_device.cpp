@@ -11,8 +11,8 @@
 #include "trainer/device/cuda/cuda_stream.h"
 #include "trainer/device/cuda/errors.h"
 #include "trainer/device/cuda/kernels.h"
-#include "trainer/device/cuda/matmul.h"
 #include "trainer/device/cuda/memory/paged_memory.h"
+#include "trainer/device/cuda/products/matmul.h"
 
 namespace trainer {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <cuda_runtime.h>
 
-#include "trainer/device/cuda/matmul.h"
+#include "trainer/device/cuda/products/matmul.h"
 #include "trainer/device/cuda/stream.h"
 #include "trainer/device/device.h"
 

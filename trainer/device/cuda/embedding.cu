@@ -1,7 +1,7 @@
 // Embeddings of tokens, and their gradients. Letters as in text_kernels.h. Beside each kernel are
 // the bytes that it reads and writes for float32; bf16 activations take 2 bytes instead of 4.
 #include "trainer/device/cuda/kernels.h"
-#include "trainer/device/cuda/product.cuh"
+#include "trainer/device/cuda/products/product.cuh"
 
 namespace trainer {
 namespace {

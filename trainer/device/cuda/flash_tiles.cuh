@@ -4,7 +4,7 @@
 
 #include "trainer/device/cuda/dropped.cuh"
 #include "trainer/device/cuda/flash_attention.h"
-#include "trainer/device/cuda/mma.cuh"
+#include "trainer/device/cuda/products/mma.cuh"
 #include "trainer/device/cuda/sums.cuh"
 #include "trainer/device/halves.h"
 

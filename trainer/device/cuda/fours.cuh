@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "trainer/device/cuda/mma.cuh"
+#include "trainer/device/cuda/products/mma.cuh"
 #include "trainer/device/cuda/sums.cuh"
 #include "trainer/device/typed_pointer.h"
 #include "trainer/on_both.h"

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "trainer/device/cuda/kernels.h"
-#include "trainer/device/cuda/matmul.h"
-#include "trainer/device/cuda/product.cuh"
-#include "trainer/device/cuda/small_product.h"
+#include "trainer/device/cuda/products/matmul.h"
+#include "trainer/device/cuda/products/product.cuh"
+#include "trainer/device/cuda/products/small_product.h"
 
 namespace trainer {
 namespace {

@@ -1,7 +1,7 @@
 // LayerNorm. Letters as in text_kernels.h. Beside each kernel are the values that it reads and
 // writes per value, of 4 or 2 bytes each.
 #include "trainer/device/cuda/kernels.h"
-#include "trainer/device/cuda/product.cuh"
+#include "trainer/device/cuda/products/product.cuh"
 
 #include <algorithm>
 

@@ -3,8 +3,8 @@
 // it reads and writes, of 4 or 2 bytes each. Letters as in text_kernels.h.
 #include "trainer/device/cuda/dropped.cuh"
 #include "trainer/device/cuda/kernels.h"
-#include "trainer/device/cuda/mma.cuh"
-#include "trainer/device/cuda/product.cuh"
+#include "trainer/device/cuda/products/mma.cuh"
+#include "trainer/device/cuda/products/product.cuh"
 #include "trainer/philox.h"
 #include "trainer/random.h"
 

@@ -1,7 +1,7 @@
-#include "trainer/device/cuda/matmul.h"
+#include "trainer/device/cuda/products/matmul.h"
 
 #include "trainer/device/cuda/fours.cuh"
-#include "trainer/device/cuda/fp8.h"
+#include "trainer/device/cuda/products/fp8.h"
 #include "trainer/device/halves.h"
 
 #include <algorithm>

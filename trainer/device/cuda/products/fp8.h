@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "trainer/device/cuda/matmul.h"
+#include "trainer/device/cuda/products/matmul.h"
 #include "trainer/device/fp8.h"
 
 namespace trainer {

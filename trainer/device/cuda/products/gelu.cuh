@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "trainer/device/cuda/mma.cuh"
+#include "trainer/device/cuda/products/mma.cuh"
 #include "trainer/device/halves.h"
 
 namespace trainer {

@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "trainer/device/cuda/mma.cuh"
-#include "trainer/device/cuda/product.cuh"
+#include "trainer/device/cuda/products/mma.cuh"
+#include "trainer/device/cuda/products/product.cuh"
 
 namespace trainer {
 namespace {

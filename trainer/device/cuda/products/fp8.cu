@@ -1,4 +1,4 @@
-#include "trainer/device/cuda/fp8.h"
+#include "trainer/device/cuda/products/fp8.h"
 
 #include "trainer/device/cuda/fours.cuh"
 

@@ -1,6 +1,6 @@
-#include "trainer/device/cuda/small_product.h"
+#include "trainer/device/cuda/products/small_product.h"
 
-#include "trainer/device/cuda/product.cuh"
+#include "trainer/device/cuda/products/product.cuh"
 
 namespace trainer {
 namespace {

@@ -5,8 +5,8 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
-#include "trainer/device/cuda/matmul.h"
 #include "trainer/device/cuda/open_library.h"
+#include "trainer/device/cuda/products/matmul.h"
 
 namespace trainer {
 namespace {

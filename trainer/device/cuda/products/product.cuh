@@ -7,7 +7,7 @@
 // in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
 #pragma once
 
-#include "trainer/device/cuda/epilogue.cuh"
+#include "trainer/device/cuda/products/epilogue.cuh"
 
 namespace trainer {
 namespace {

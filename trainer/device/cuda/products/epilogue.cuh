@@ -3,8 +3,8 @@
 #pragma once
 
 #include "trainer/device/cuda/fours.cuh"
-#include "trainer/device/cuda/fp8.h"
-#include "trainer/device/cuda/gelu.cuh"
+#include "trainer/device/cuda/products/fp8.h"
+#include "trainer/device/cuda/products/gelu.cuh"
 #include "trainer/device/matmul.h"
 
 namespace trainer {
