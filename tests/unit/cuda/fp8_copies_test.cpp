@@ -9,7 +9,6 @@
 #include "tests/unit/cuda/alike.h"
 #include "tests/unit/variable.h"
 
-#ifndef DTRAIN_ON_GPU
 using namespace trainer;
 using namespace trainer::test;
 using unit::Variable;
@@ -217,4 +216,3 @@ TEST_CASE("what a kernel of text models writes is rounded to FP8 again, and noth
   check_all(x, 3);
   check_all(elsewhere, 1);
 }
-#endif
