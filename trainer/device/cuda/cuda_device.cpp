@@ -201,12 +201,12 @@ class Gpu final : public CudaDevice {
   }
   std::size_t memory_for_products(std::size_t values) const override {
     const CudaStreamHandle& as = *stream_->handle();
-    const bool copies =
-        as.multiplies_in == DType::f16 ||
-        (as.multiplies_in == DType::bf16 && as.matmul_precision == MatmulPrecision::fp8);
+    const bool is_fp8 =
+        as.multiplies_in == DType::bf16 && as.matmul_precision == MatmulPrecision::fp8;
+    const bool copies = is_fp8 || as.multiplies_in == DType::f16;
     return find_blas() == nullptr
                ? 0
-               : Workspace::k_bytes + (copies ? Narrowed::most_bytes(values) : 0);
+               : Workspace::k_bytes + (copies ? Narrowed::most_bytes(values, is_fp8) : 0);
   }
   const DtrainNccl* nccl(std::string& why) const override { return find_nccl(why); }
 

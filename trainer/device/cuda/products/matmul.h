@@ -115,9 +115,9 @@ class Narrowed {
   Narrowed(const Narrowed&) = delete;
   Narrowed& operator=(const Narrowed&) = delete;
 
-  /// That it may take for matrices of up to so many values.
-  static std::size_t most_bytes(std::size_t values) {
-    return k_slots * bytes_in_fp8(values) + k_most_known * k_largest_bytes;
+  /// That it may take for matrices of up to so many values, rounded to 16 bits or to FP8.
+  static std::size_t most_bytes(std::size_t values, bool is_fp8) {
+    return k_slots * bytes_in_fp8(values) + (is_fp8 ? k_most_known * k_largest_bytes : 0);
   }
 
   enum class To : int { half, e4m3, e5m2 };
