@@ -122,6 +122,19 @@ TEST_CASE("a convolution of high precision on a GPU rounds to TF32, and nothing 
   }
 }
 
+TEST_CASE("a convolution on a GPU stays float32's where products are FP8's") {
+  const unit::Variable with_blas("DTRAIN_FAKE_BLAS", "1");
+  const auto made_gpu = make_gpu();
+  CudaDevice& gpu = *made_gpu;
+  const ConvolutionShape s{2, 4, 4, 8, 8};
+  const Values x = numbers(std::size_t{2} * 4 * 4 * 8, 1);
+  const Values exact = convolve(gpu, s, x, false).y;
+  gpu.multiply_in(DType::bf16);
+  if (gpu.set_matmul_precision(MatmulPrecision::fp8)) {
+    CHECK(convolve(gpu, s, x, false).y == exact);
+  }
+}
+
 TEST_CASE("a pool on a GPU keeps a NaN") {
   const auto made_gpu = make_gpu();
   CudaDevice& gpu = *made_gpu;

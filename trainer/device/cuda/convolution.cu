@@ -156,8 +156,7 @@ int by_way(const CudaStreamHandle* stream, const ConvolutionShape& s, const Act&
   if (s.channels % k_four != 0 || s.outputs % k_four != 0 || !are_fours(arrays...)) {
     return act(Way<1, false>());
   }
-  return stream->matmul_precision == MatmulPrecision::highest ? act(Way<k_four, false>())
-                                                              : act(Way<k_four, true>());
+  return stream->is_tf32() ? act(Way<k_four, true>()) : act(Way<k_four, false>());
 }
 
 template <bool Tf32, typename Act>

@@ -25,6 +25,7 @@ struct CudaStreamHandle {
   DType multiplies_in = DType::f32; ///< Device::multiply_in()
   /// Device::set_matmul_precision()
   MatmulPrecision matmul_precision = MatmulPrecision::highest;
+  bool is_tf32() const { return matmul_precision == MatmulPrecision::high; }
   Workspace* workspace = nullptr; ///< Of the library's products (matmul.h),
   Narrowed* narrowed = nullptr;   ///< and a cache of their rounded operands.
 };

@@ -383,8 +383,7 @@ int multiply(const CudaStreamHandle* stream, const Matmul& matmul, bool& has_end
   } else if (s.a.type != s.b.type) {
     return k_no_blas;
   }
-  shape.is_tf32 =
-      stream->matmul_precision == MatmulPrecision::high && shape.factor_type == DType::f32;
+  shape.is_tf32 = stream->is_tf32() && shape.factor_type == DType::f32;
   if (shape.type != DType::f32) { // In this type the library wants operands and bias alike.
     if (shape.factor_type != shape.type) {
       return k_no_blas;
