@@ -81,23 +81,29 @@ std::vector<fs::path> wheel_folders(const char* virtual_env, const char* conda_p
 
 void* open_library(const char* name, std::string& why,
                    const std::function<bool(void*)>& is_new_enough) {
-  std::vector<fs::path> places{name};
-  for (const fs::path& folder : wheel_folders(std::getenv("VIRTUAL_ENV"),
-                                              std::getenv("CONDA_PREFIX"), std::getenv("PATH"))) {
-    std::error_code error;
-    if (fs::exists(folder / name, error)) {
-      places.push_back(folder / name);
-    }
-  }
   void* first = nullptr;
-  for (const fs::path& place : places) {
-    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  const auto open = [&](const fs::path& place) -> void* { // Null: not there, or too old.
+    void* const library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) {
       why = dlerror();
     } else if (is_new_enough(library)) {
       return library;
     } else if (first == nullptr) {
       first = library;
+    }
+    return nullptr;
+  };
+  if (void* const library = open(name); library != nullptr) {
+    return library;
+  }
+  for (const fs::path& folder : wheel_folders(std::getenv("VIRTUAL_ENV"),
+                                              std::getenv("CONDA_PREFIX"), std::getenv("PATH"))) {
+    std::error_code error;
+    if (!fs::exists(folder / name, error)) {
+      continue;
+    }
+    if (void* const library = open(folder / name); library != nullptr) {
+      return library;
     }
   }
   return first;
