@@ -10,15 +10,18 @@ SHAPE = ["--model=bert", "--layers=4", "--hidden=256", "--heads=4", "--ff=1024",
 LARGE = ["--model=bert", "--preset=large", "--max-length=512", "--batch-size=32", "--dropout=0"]
 
 
-def speed_of(*command):
-    """What --benchmark of a model of text says."""
+def said_by(command, pattern):
+    """A number of what --benchmark of a model of text says."""
     with own_home() as env:
-        return float(re.search(r"best (\d+) tokens/s", run(command, env=env)).group(1))
+        return float(re.search(pattern, run(command, env=env)).group(1))
+
+
+def speed_of(*command):
+    return said_by(command, r"best (\d+) tokens/s")
 
 
 def gflops_of(*command):
-    with own_home() as env:
-        return float(re.search(r"([\d.]+) GFLOP/s a replica", run(command, env=env)).group(1))
+    return said_by(command, r"([\d.]+) GFLOP/s a replica")
 
 
 def share_of_peak(bench, command):

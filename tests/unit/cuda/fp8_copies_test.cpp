@@ -23,6 +23,13 @@ std::unique_ptr<CudaDevice> make_fp8_gpu() {
   return gpu;
 }
 
+/// How many kernels a product puts.
+int kernels_of(CudaDevice& gpu, const Matmul& s) {
+  const int before = cuda_on_cpu::calls("kernel");
+  gpu.kernels().matmul(gpu.stream(), s);
+  return cuda_on_cpu::calls("kernel") - before;
+}
+
 } // namespace
 
 TEST_CASE("a gradient is rounded to FP8 once for both of its products, an input once for all") {
@@ -34,11 +41,7 @@ TEST_CASE("a gradient is rounded to FP8 once for both of its products, an input 
   On<float> dy(*gpu, numbers(32 * 64, 3));
   On<float> dx(*gpu, std::vector<float>(32 * 48));
   On<float> dweight(*gpu, std::vector<float>(64 * 48));
-  const auto kernels = [&](const Matmul& s) {
-    const int before = cuda_on_cpu::calls("kernel");
-    gpu->kernels().matmul(gpu->stream(), s);
-    return cuda_on_cpu::calls("kernel") - before;
-  };
+  const auto kernels = [&](const Matmul& s) { return kernels_of(*gpu, s); };
   const Matmul of_weight =
       k_shape.backward_weight(x.data(), dy.data(), false, dweight.data(), nullptr);
   const Matmul of_x = k_shape.backward_input(dy.data(), weight.data(), false, dx.data());
@@ -69,11 +72,7 @@ TEST_CASE("what an epilogue of ours writes is rounded to FP8 by the magnitude th
   On<float> weight(*gpu, numbers(k_width * k_inner, 4));
   On<float> dweight(*gpu, Values(k_width * k_inner));
   On<float> dbias(*gpu, Values(k_inner));
-  const auto kernels = [&](const Matmul& s) {
-    const int before = cuda_on_cpu::calls("kernel");
-    gpu->kernels().matmul(gpu->stream(), s);
-    return cuda_on_cpu::calls("kernel") - before;
-  };
+  const auto kernels = [&](const Matmul& s) { return kernels_of(*gpu, s); };
   Matmul of_inner = k_out.backward_input(dy.pointer(), weight.data(), false, inner.pointer());
   of_inner.epilogue = Epilogue::dgelu_tanh;
   of_inner.with = u.pointer();
@@ -105,10 +104,8 @@ TEST_CASE("what stays unchanged is searched for its magnitude once, whatever els
   On<float> shift(*gpu, Values(k_side, 0));
   On<float> moments(*gpu, Values(2 * k_side));
   const auto forward = [&](const Activations& x) {
-    const int before = cuda_on_cpu::calls("kernel");
-    gpu->kernels().matmul(gpu->stream(), k_shape.forward(x.pointer(), weight.data(), {},
-                                                         y.pointer(), Epilogue::none));
-    return cuda_on_cpu::calls("kernel") - before;
+    return kernels_of(*gpu,
+                      k_shape.forward(x.pointer(), weight.data(), {}, y.pointer(), Epilogue::none));
   };
   const auto norm = [&](const Activations& x, const Activations& to) {
     gpu->kernels().text->norm(gpu->stream(), {k_side, k_side, 1e-5F}, x.pointer(), gain.data(),
@@ -159,10 +156,8 @@ TEST_CASE("what a kernel of text models writes is rounded to FP8 again, and noth
   On<float> p(*gpu, Values(text.attention_room(stream, k_attention)));
   On<float> room(*gpu, Values(text.attention_room(stream, k_attention)));
   const auto kernels = [&] { // Of a product of x.
-    const int before = cuda_on_cpu::calls("kernel");
-    gpu->kernels().matmul(
-        stream, k_shape.forward(x.pointer(), weight.data(), {}, y.pointer(), Epilogue::none));
-    return cuda_on_cpu::calls("kernel") - before;
+    return kernels_of(*gpu,
+                      k_shape.forward(x.pointer(), weight.data(), {}, y.pointer(), Epilogue::none));
   };
   kernels();
   const auto check = [&](const char* what, int expected, const auto& write) {

@@ -84,10 +84,10 @@ class Gpu final : public CudaDevice {
     };
     return as.multiplies_in == DType::bf16 && as.matmul_precision == MatmulPrecision::fp8
                ? peak(2 * of_16_bits, "FP8")
-           : as.multiplies_in == DType::bf16              ? peak(of_16_bits, "bf16")
-           : as.multiplies_in == DType::f16               ? peak(of_16_bits, "fp16")
-           : as.is_tf32() ? peak(of_16_bits / 2, "TF32")
-                                                          : peak(lanes, "float32");
+           : as.multiplies_in == DType::bf16 ? peak(of_16_bits, "bf16")
+           : as.multiplies_in == DType::f16  ? peak(of_16_bits, "fp16")
+           : as.is_tf32()                    ? peak(of_16_bits / 2, "TF32")
+                                             : peak(lanes, "float32");
   }
   std::size_t most_allocated() const override { return allocated_.most(); }
   std::size_t room_for_data() const override { return room_for_data_; }

@@ -8,8 +8,6 @@
 namespace trainer {
 namespace {
 
-constexpr float k_log2_e = 1.44269504F; ///< exp(x) = 2^(x · log2 e)
-
 template <int Depth>
 using ForwardCut = Cut<Depth, 2, 4, 64, 64>;
 template <int Depth>

@@ -72,6 +72,18 @@ __device__ void store_floats(const Pack<float, N>& floats, T* to) {
   }
 }
 
+/// The bits of the largest magnitude of a pack, or `largest`. Bits of magnitudes are in the order
+/// of the magnitudes, and those of NaNs behind all others.
+template <typename Value, int N>
+__device__ unsigned larger_of(const Pack<Value, N>& values, unsigned largest) {
+  DTRAIN_UNROLL
+  for (int i = 0; i < N; ++i) {
+    const unsigned size = float_bits(values.at[i]) & k_float_size;
+    largest = size > largest ? size : largest;
+  }
+  return largest;
+}
+
 /// Calls act with a value of this type, to launch the kernel for it.
 template <typename Act>
 int by_type(DType type, const Act& act) {

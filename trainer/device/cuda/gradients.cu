@@ -117,9 +117,6 @@ int put_weight_gradients(const CudaStreamHandle* stream, std::size_t count, cons
     Products products{};
     unsigned blocks = 0;
     for (std::size_t i = done; i < std::min(count, done + k_most_products); ++i) {
-      const auto tiles = [](std::size_t all) {
-        return static_cast<unsigned>((all + k_tile - 1) / k_tile);
-      };
       products.of[products.count++] = {of[i].a.as<float>(),
                                        of[i].b.as<float>(),
                                        of[i].c.as<float>(),
@@ -129,7 +126,7 @@ int put_weight_gradients(const CudaStreamHandle* stream, std::size_t count, cons
                                        of[i].n,
                                        blocks,
                                        of[i].accumulate};
-      blocks += tiles(of[i].m) * tiles(of[i].n);
+      blocks += tiles_of(of[i].m, k_tile) * tiles_of(of[i].n, k_tile);
     }
     error = launch(weight_gradients_kernel, blocks, k_threads, 2 * k_slab * k_tile * sizeof(float),
                    stream, products);

@@ -35,19 +35,18 @@ __device__ float logit(const DenseShape& s, const float* from, const Part& x, co
   for (std::size_t c = 0; c < s.outputs; c += k_at_once) {
     float products[k_at_once] = {};
     for (std::size_t first = lane; first < s.inputs + lane; first += k_parts * k_warp_lanes) {
-      Part values;
-      load_part(s, from, first, values);
-      DTRAIN_UNROLL
-      for (int part = 0; first == lane && part < k_parts; ++part) {
-        values[part] = x[part];
+      Part loaded;
+      if (first > lane) {
+        load_part(s, from, first, loaded);
       }
       DTRAIN_UNROLL
       for (int part = 0; part < k_parts; ++part) {
         const std::size_t i = first + part * k_warp_lanes;
+        const float value = first > lane ? loaded[part] : x[part];
         DTRAIN_UNROLL
         for (int k = 0; k < k_at_once; ++k) {
           products[k] +=
-              i < s.inputs && c + k < s.outputs ? values[part] * w[(c + k) * s.inputs + i] : 0.0F;
+              i < s.inputs && c + k < s.outputs ? value * w[(c + k) * s.inputs + i] : 0.0F;
         }
       }
     }
@@ -131,23 +130,9 @@ __global__ void __launch_bounds__(k_threads)
       }
     }
   }
-  const unsigned warps = gridDim.x * k_warps;
-  DTRAIN_UNROLL
-  for (int i = 0; lane == 0 && i < 2; ++i) {
-    partial[i * warps + blockIdx.x * k_warps + warp] = sums[i];
-  }
-  if (!is_last_block(arrived, gridDim.x, room)) {
-    return;
-  }
-  DTRAIN_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    sums[i] = 0;
-    for (unsigned one = threadIdx.x; one < warps; one += k_threads) {
-      sums[i] += partial[i * warps + one];
-    }
-  }
-  block_sums(sums, room);
-  if (threadIdx.x == 0) {
+  const bool is_last = sums_of_parts(sums, lane == 0, blockIdx.x * k_warps + warp,
+                                     gridDim.x * k_warps, room, partial, arrived);
+  if (is_last && threadIdx.x == 0) {
     before.loss += sums[0];
     before.correct += static_cast<std::int64_t>(sums[1]);
     before.count += static_cast<std::int64_t>(s.rows);

@@ -20,6 +20,11 @@ inline unsigned blocks_for(std::size_t items, std::size_t a_block = k_threads,
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
+/// Tiles of `each` that cover `all`.
+inline unsigned tiles_of(std::size_t all, std::size_t each) {
+  return static_cast<unsigned>((all + each - 1) / each);
+}
+
 __device__ inline std::size_t first_item() {
   return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }
@@ -142,30 +147,34 @@ __device__ inline bool is_last_block(unsigned* arrived, unsigned blocks, void* r
   return answer;
 }
 
-/// Replaces each value with its sum over the grid's threads, in the block that arrives last;
-/// returns whether this is that block. `room` as in block_sums(); `partial`: N values per block.
+/// Replaces each value with its sum over the grid's `parts`, in the block that arrives last;
+/// returns whether this is that block. A thread that `has_part` has the values of number `part`.
+/// `room` as in block_sums(); `partial`: N values per part.
 template <int N>
-__device__ bool grid_sums(double (&values)[N], double* room, double* partial, unsigned* arrived) {
-  block_sums(values, room);
-  if (gridDim.x == 1) {
-    return true;
-  }
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < N; ++i) {
-      partial[i * gridDim.x + blockIdx.x] = values[i];
-    }
+__device__ bool sums_of_parts(double (&values)[N], bool has_part, unsigned part, unsigned parts,
+                              double* room, double* partial, unsigned* arrived) {
+  for (int i = 0; has_part && i < N; ++i) {
+    partial[i * parts + part] = values[i];
   }
   if (!is_last_block(arrived, gridDim.x, room)) {
     return false;
   }
   for (int i = 0; i < N; ++i) {
     values[i] = 0;
-    for (unsigned block = threadIdx.x; block < gridDim.x; block += blockDim.x) {
-      values[i] += partial[i * gridDim.x + block];
+    for (unsigned other = threadIdx.x; other < parts; other += blockDim.x) {
+      values[i] += partial[i * parts + other];
     }
   }
   block_sums(values, room);
   return true;
+}
+
+/// The same of the grid's threads; `partial`: N values per block.
+template <int N>
+__device__ bool grid_sums(double (&values)[N], double* room, double* partial, unsigned* arrived) {
+  block_sums(values, room);
+  return gridDim.x == 1 ||
+         sums_of_parts(values, threadIdx.x == 0, blockIdx.x, gridDim.x, room, partial, arrived);
 }
 
 } // namespace

@@ -130,9 +130,8 @@ __device__ unsigned end_packs(std::size_t m, std::size_t n, Value* c, const Endi
     DTRAIN_UNROLL
     for (int i = 0; i < N; ++i) {
       x.at[i] = ended<Value>(Which, x.at[i], u.at[i]);
-      const unsigned size = float_bits(x.at[i]) & k_float_size;
-      largest = size > largest ? size : largest;
     }
+    largest = larger_of(x, largest);
     store_floats(x, c + at * N);
     column += columns_on;
     column -= column >= across ? across : 0;

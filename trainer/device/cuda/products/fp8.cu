@@ -5,18 +5,6 @@
 namespace trainer {
 namespace {
 
-/// The bits of the largest magnitude of a pack, or `largest`. Bits of magnitudes are in the order
-/// of the magnitudes, and those of NaNs behind all others.
-template <typename Value, int N>
-__device__ unsigned larger_of(const Pack<Value, N>& values, unsigned largest) {
-  DTRAIN_UNROLL
-  for (int i = 0; i < N; ++i) {
-    const unsigned size = float_bits(values.at[i]) & k_float_size;
-    largest = size > largest ? size : largest;
-  }
-  return largest;
-}
-
 /// 2 or 4 bytes read per value. The largest is the same in any order, so runs repeat.
 template <typename Value>
 __global__ void __launch_bounds__(k_threads)
@@ -288,9 +276,6 @@ int put_fp8_largest(const CudaStreamHandle* stream, const Narrowed::Matrix& matr
 
 int put_fp8(const CudaStreamHandle* stream, const Narrowed::Matrix& matrix, Fp8Largest* largest,
             unsigned blocks, std::uint8_t* to, std::uint8_t* turned, const Fp8Sums& sums) {
-  const auto tiles = [](std::size_t all, std::size_t each) {
-    return static_cast<unsigned>((all + each - 1) / each);
-  };
   const bool is_contiguous = matrix.stride == matrix.columns;
   const std::size_t values = matrix.rows * matrix.columns;
   return by_types(matrix, [&](auto type, auto value) {
@@ -305,7 +290,8 @@ int put_fp8(const CudaStreamHandle* stream, const Narrowed::Matrix& matrix, Fp8L
     }
     auto* const kernel = sums.to != nullptr ? fp8_turn_kernel<true, Type, Value>
                                             : fp8_turn_kernel<false, Type, Value>;
-    return launch(kernel, tiles(matrix.columns, k_tile_columns) * tiles(matrix.rows, k_tile_rows),
+    return launch(kernel,
+                  tiles_of(matrix.columns, k_tile_columns) * tiles_of(matrix.rows, k_tile_rows),
                   k_threads, k_tile_rows * k_tile_row * sizeof(std::uint32_t), stream, matrix.rows,
                   matrix.columns, matrix.stride, matrix.from.as<Value>(), largest, blocks, to,
                   turned, sums, reinterpret_cast<float*>(stream->partial), stream->arrived);
@@ -313,7 +299,7 @@ int put_fp8(const CudaStreamHandle* stream, const Narrowed::Matrix& matrix, Fp8L
 }
 
 bool has_fp8_sums(const Narrowed::Matrix& matrix) {
-  const std::size_t down = (matrix.rows + k_tile_rows - 1) / k_tile_rows;
+  const std::size_t down = tiles_of(matrix.rows, k_tile_rows);
   return matrix.columns <= k_cuda_arrivals * k_tile_columns &&
          down * matrix.columns <= 2 * k_cuda_partials;
 }

@@ -59,8 +59,6 @@ struct Gelu<Bf16Value> {
   }
 
  private:
-  static constexpr float k_log2_e = 1.4426950F;
-
   /// exp(-x² / 2)
   __device__ static float bell(float x) { return power_of_two(-0.5F * k_log2_e * x * x); }
   /// Φ(-|x|) = exp(-x² / 2) · P(1 / (1 + 0.42·|x|)): P is a minimax polynomial, by which Φ is wrong

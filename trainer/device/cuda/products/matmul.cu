@@ -169,18 +169,27 @@ int multiply_fp8(const Blas& blas, const CudaStreamHandle* stream, const Matmul&
 
 } // namespace
 
-int Narrowed::find_slot(const Matrix& matrix, std::size_t bytes, Slot** slot) {
-  Slot* chosen = nullptr;
-  for (Slot& one : slots_) {
-    if (one.used != 0 && one.matrix == matrix) {
-      one.used = ++uses_;
-      *slot = &one;
-      return 0;
+template <typename Entry>
+Entry* Narrowed::own_or_oldest(std::span<Entry> entries, const Matrix& matrix) const {
+  Entry* oldest = nullptr;
+  for (Entry& one : entries) {
+    if (is_of(one, matrix)) {
+      return &one;
     }
     const bool is_of_product = one.used > before_product_;
-    if (!is_of_product && (chosen == nullptr || one.used < chosen->used)) {
-      chosen = &one;
+    if (!is_of_product && (oldest == nullptr || one.used < oldest->used)) {
+      oldest = &one;
     }
+  }
+  return oldest;
+}
+
+int Narrowed::find_slot(const Matrix& matrix, std::size_t bytes, Slot** slot) {
+  Slot* const chosen = own_or_oldest(std::span<Slot>(slots_), matrix);
+  *slot = chosen;
+  if (is_of(*chosen, matrix)) {
+    chosen->used = ++uses_;
+    return 0;
   }
   if (chosen->bytes < bytes) {
     gpu_.free(chosen->memory, chosen->bytes);
@@ -193,7 +202,6 @@ int Narrowed::find_slot(const Matrix& matrix, std::size_t bytes, Slot** slot) {
   chosen->matrix = matrix;
   chosen->used = ++uses_;
   chosen->made = 0;
-  *slot = chosen;
   return 0;
 }
 
@@ -223,18 +231,8 @@ int Narrowed::find_largest(const Matrix& matrix, Known** known, Fp8Largest** to)
       return error;
     }
   }
-  Known* chosen = nullptr;
-  for (Known& one : known_) {
-    if (one.used != 0 && one.matrix == matrix) {
-      chosen = &one;
-      break;
-    }
-    const bool is_of_product = one.used > before_product_;
-    if (!is_of_product && (chosen == nullptr || one.used < chosen->used)) {
-      chosen = &one;
-    }
-  }
-  const bool is_known = chosen != nullptr && chosen->used != 0 && chosen->matrix == matrix;
+  Known* chosen = own_or_oldest(std::span<Known>(known_), matrix);
+  const bool is_known = chosen != nullptr && is_of(*chosen, matrix);
   const bool is_free = chosen != nullptr && chosen->used == 0;
   if (!is_known && !is_free && known_.size() < k_most_known) {
     chosen = &known_.emplace_back();

@@ -20,6 +20,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "trainer/device/cuda/memory/gpu_memory.h"
@@ -180,6 +181,14 @@ class Narrowed {
     unsigned made = 0;      ///< Layouts that the copy has, by bits.
   };
 
+  /// The entry of the matrix; else the one used the longest ago, but none of the product begun;
+  /// else null.
+  template <typename Entry>
+  Entry* own_or_oldest(std::span<Entry> entries, const Matrix& matrix) const;
+  template <typename Entry>
+  static bool is_of(const Entry& entry, const Matrix& matrix) {
+    return entry.used != 0 && entry.matrix == matrix;
+  }
   /// The slot of the matrix: its copy's, or, with nothing made yet, one that no longer is in use.
   int find_slot(const Matrix& matrix, std::size_t bytes, Slot** slot);
   /// The place of the matrix: its own, or, with no blocks yet, one that no longer is in use.

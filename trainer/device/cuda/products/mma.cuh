@@ -22,6 +22,8 @@
 namespace trainer {
 namespace {
 
+constexpr float k_log2_e = 1.44269504F; ///< exp(x) = 2^(x · log2 e)
+
 using Sums = float[4];
 using FactorA = std::uint32_t[4];
 using Squares = std::uint32_t[4]; ///< Two values of each of four squares.

@@ -3,8 +3,8 @@
 // have larger tiles, and operands of their own (patch_product.cuh).
 //
 // A block computes a tile of 64 × 64 of C, a thread 8 × 4 of it, while the operands of the next
-// steps along k are loaded to registers. Epilogues (bias, ReLU, pooling) work on the tile
-// in registers. Cost: 2·m·n·k FLOP; A is read n / 64 times, B m / 64 times.
+// steps along k are loaded to registers. Epilogues work on the tile in registers. Cost: 2·m·n·k
+// FLOP; A is read n / 64 times, B m / 64 times.
 #pragma once
 
 #include "trainer/device/cuda/products/epilogue.cuh"
@@ -163,10 +163,6 @@ __device__ TilePlace multiply_tile(const Extent& size, const A& from_a, const B&
     __syncthreads();
   }
   return {row + y * k_own_rows, column + x, Square::k_across};
-}
-
-inline unsigned tiles_of(std::size_t all, std::size_t each) {
-  return static_cast<unsigned>((all + each - 1) / each);
 }
 
 template <typename A, typename B, typename End>
