@@ -64,8 +64,10 @@ def fp8_rows(bench, trainer):
 def offload_rows(bench, trainer):
     """What a step of the same trainer takes with some of its state elsewhere, against one without."""
     with tempfile.TemporaryDirectory() as folder:
-        places = {"the optimizer's states on the host": ["--offload-optimizer=cpu"],
-                  "parameters too": ["--offload-optimizer=cpu", "--zero-stage=3", "--offload-param=cpu"],
+        on_host = ["--offload-optimizer=cpu"]
+        places = {"the optimizer's states on the host": on_host,
+                  "the same, updated beside backward": [*on_host, "--no-check-grad-overflow"],
+                  "parameters too": [*on_host, "--zero-stage=3", "--offload-param=cpu"],
                   "both in files": [f"--offload-optimizer={folder}", "--zero-stage=3",
                                     f"--offload-param={folder}"]}
         speeds = bench.interleaved({

@@ -14,6 +14,9 @@
 // copies, to and from the host and between GPUs: they take as long as the slower of the two has.
 // DTRAIN_FAKE_IDLE=1: they take time and compute nothing, so that no time is the CPU's.
 //
+// DTRAIN_FAKE_EAGER=1: what is put on a stream beside a GPU's first one is carried out at once,
+// with what it waits for, and so before all else that the first one has still to do.
+//
 // DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_PEERS=0 that none reaches another's
 // memory; DTRAIN_FAKE_FREE how many bytes of one's memory are free, at most; DTRAIN_FAKE_PAGE how
 // many bytes a page of virtual memory has (65536; 0: the driver does not manage it);

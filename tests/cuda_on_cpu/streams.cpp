@@ -57,6 +57,16 @@ Step run_next(Queue& queue) {
   return Step::done;
 }
 
+/// Something has been put there.
+void go_on(Queue& queue) {
+  if (queue.is_first || number("DTRAIN_FAKE_EAGER", 0) == 0) {
+    return;
+  }
+  while (run_next(queue) == Step::done) {
+  }
+  world().open.clear();
+}
+
 /// All streams, as far as they can: what one waits for may be on another.
 void advance_all() {
   for (Queue* queue : world().queues) {
@@ -194,6 +204,7 @@ void put(const CudaStreamHandle& stream, std::function<void()> work) {
     queue.noted.push_back(kernel_of(std::move(work)));
   } else {
     queue.work.push_back({kernel_of(std::move(work)), nullptr, nullptr, kernel_seconds(queue.gpu)});
+    go_on(queue);
   }
 }
 
@@ -211,6 +222,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) 
   const std::lock_guard lock(world().mutex);
   *stream = new Queue;
   (*stream)->gpu = current;
+  const auto& queues = world().queues;
+  (*stream)->is_first = std::none_of(queues.begin(), queues.end(),
+                                     [](const Queue* queue) { return queue->gpu == current; });
   world().queues.insert(*stream);
   return cudaSuccess;
 }
@@ -235,7 +249,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   const std::lock_guard lock(world().mutex);
   ++world().calls[__func__];
-  queue_of(stream).work.push_back({nullptr, nullptr, recorded(event)});
+  Queue& queue = queue_of(stream);
+  queue.work.push_back({nullptr, nullptr, recorded(event)});
+  go_on(queue);
   return cudaSuccess;
 }
 
@@ -259,6 +275,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   };
   const bool is_within = gpu_of(current).holds(from) && gpu_of(current).holds(to);
   queue.work.push_back({once(copy), nullptr, nullptr, copy_seconds(current, peer, is_within)});
+  go_on(queue);
   return world().error;
 }
 
@@ -290,6 +307,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   state->queue = &queue;
   state->gpu = queue.gpu;
   queue.work.push_back({nullptr, state, nullptr});
+  go_on(queue);
   return cudaSuccess;
 }
 

@@ -46,7 +46,8 @@ struct Work {
 
 struct CUstream_st {
   int gpu = 0;
-  double free_at = 0; ///< When what it has carried out so far ended.
+  bool is_first = false; ///< Of its GPU.
+  double free_at = 0;    ///< When what it has carried out so far ended.
   std::deque<cuda_on_cpu::Work> work;
   bool is_noting = false; ///< Kernels for a graph.
   std::vector<std::function<bool()>> noted;

@@ -135,13 +135,18 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     const bool has_files = !offload.optimizer.empty();
     const std::size_t kinds = optimizer.moments().size();
     moments = kinds * own * sizeof(float);
-    plan.moments = count.bytes() - sizeof(StepState);
+    plan.moments = count.bytes() - Optimizer::k_state_bytes;
     if (has_files || (on_gpu && offload.optimizer_is_on_host)) {
       plan.moments -= moments;
     }
     const Pieces pieces = state_pieces(options.optimizer.rule, own, &tensors);
     if (!on_gpu && has_files) {
       plan.moments += StateFiles::memory_bytes(kinds, pieces);
+    }
+    if (on_gpu && !needs_whole_tensors(options.optimizer.rule)) {
+      const std::size_t rows = (!has_files && offload.optimizer_is_on_host ? kinds : 0) +
+                               (plan.stage == 3 && offload.parameters_are_on_host ? 1 : 0);
+      plan.moments += HostStates::memory_bytes(rows, own);
     }
     if (!on_gpu && plan.stage == 3 && !offload.parameters.empty()) {
       plan.moments += pieces.largest() * sizeof(float);

@@ -70,7 +70,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
       direction_(device.allocate(
           options.rule == Rule::lamb && tensors != nullptr ? largest_tensor(*tensors) : 0,
           DType::f32)),
-      state_(device.allocate(sizeof(StepState), DType::u8)) {
+      state_(device.allocate(k_state_bytes, DType::u8)) {
   rates_.fill(options.learning_rate);
   const bool is_sgd = options.rule == Rule::sgd;
   step_rule_ = {.size = is_sgd                       ? StepRule::Size::rate
@@ -114,19 +114,27 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
     arena_file_ = std::make_unique<ArenaFile>(parameters, own, places.parameters, k_parameters);
     passing_ = Buffer(pieces.largest());
   } else if (!places.parameters.empty()) {
-    parameter_row_ = rows.size();
+    parameter_row_ = {true, rows.size()};
     rows.push_back({places.parameters, k_parameters});
   }
+  std::vector<std::span<float>> on_host;
+  if (!places.parameters_on_host.empty()) {
+    parameter_row_ = {false, 0};
+    on_host.push_back(places.parameters_on_host);
+  }
   if (!places.moments.empty()) {
-    moment_row_ = rows.size();
+    moment_row_ = {true, rows.size()};
     rows.insert(rows.end(), names.size(), {places.moments, "the optimizer's states"});
   }
   if (!rows.empty()) {
     files_ = std::make_unique<StateFiles>(device, pieces, rows);
   }
+  if (places.moments_are_on_host && !moment_row_ && !needs_whole_tensors()) {
+    moment_row_ = {false, on_host.size()};
+  }
   for (const std::string& name : names) {
-    if (moment_row_) {
-      moments_.push_back({name, {.file = &files_->row(*moment_row_ + moments_.size())}});
+    if (moment_row_ && moment_row_->is_in_file) {
+      moments_.push_back({name, {.file = &files_->row(moment_row_->number + moments_.size())}});
       continue;
     }
     Buffer& values = moment_memory_.emplace_back(places.moments_are_on_host
@@ -136,6 +144,12 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
     if (places.moments_are_on_host) {
       std::fill_n(values.data(), count, 0.0F);
     }
+    if (moment_row_) {
+      on_host.push_back(values.span());
+    }
+  }
+  if (!on_host.empty()) {
+    host_ = std::make_unique<HostStates>(device, std::move(on_host));
   }
 }
 
@@ -146,6 +160,7 @@ void Optimizer::set_limits(const StepLimits& limits) {
 }
 
 void Optimizer::set_state(std::int64_t step, std::int64_t skipped, const LossScale& loss_scale) {
+  join();
   step_ = step;
   is_announced_ = false;
   seen_ = {.loss_scale = loss_scale, .step = step, .skipped = skipped};
@@ -170,6 +185,37 @@ void Optimizer::begin_step() {
   }
   is_announced_ = false;
   ++step_;
+  if (beside_) { // The device's stream goes on to the next step's state.
+    Stream& stream = device_->stream();
+    if (last_updated_) {
+      stream.wait(*last_updated_); // The last who read the copy that is written now.
+    }
+    last_updated_ = beside_->record();
+    stream.copy(state(), updating(), sizeof(StepState));
+    beside_->wait(*stream.record());
+  }
+  if (host_) {
+    host_->begin();
+  }
+}
+
+void Optimizer::update_beside() {
+  if (!beside_) {
+    beside_ = device_->make_stream();
+  }
+}
+
+std::unique_ptr<Event> Optimizer::updated() {
+  return parameter_row_ && !parameter_row_->is_in_file ? host_->record() : stream().record();
+}
+
+void Optimizer::join() const {
+  if (beside_) {
+    device_->stream().wait(*beside_->record());
+  }
+  if (host_) {
+    device_->stream().wait(*host_->record());
+  }
 }
 
 void Optimizer::prepare(const double* squares, StepState* copy) {
@@ -178,6 +224,7 @@ void Optimizer::prepare(const double* squares, StepState* copy) {
 }
 
 const std::vector<Optimizer::Moment>& Optimizer::moments() const {
+  join();
   if (files_) {
     files_->flush();
   }
@@ -185,11 +232,11 @@ const std::vector<Optimizer::Moment>& Optimizer::moments() const {
 }
 
 ValueFile* Optimizer::parameter_file() const {
-  if (!parameter_row_) {
+  if (!parameter_row_ || !parameter_row_->is_in_file) {
     return arena_file_.get();
   }
   files_->flush();
-  return &files_->row(*parameter_row_);
+  return &files_->row(parameter_row_->number);
 }
 
 const UpdateRule& Optimizer::rule_of(const Tensor& tensor) const {
@@ -212,42 +259,54 @@ void Optimizer::set_groups() {
 
 void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
                        const UpdateRule& rule, const Tensor* tensor) {
-  Stream& stream = device_->stream();
+  Stream& stream = this->stream();
   const Kernels& kernels = device_->kernels();
   const float* g = gradients_.data() + at;
-  const auto rows = files_ ? files_->use(moment) : std::array<float*, StateFiles::k_most_rows>{};
+  const StepState* const state = updating();
+  using Rows = std::array<float*, StateFiles::k_most_rows>;
+  const Rows of_files = files_ ? files_->use(moment, stream) : Rows{};
+  const Rows of_host = host_ ? host_->take(stream, moment, count) : Rows{};
+  const auto row_of = [&](const Row& row, std::size_t number) {
+    return (row.is_in_file ? of_files : of_host)[row.number + number];
+  };
   const auto moment_at = [&](std::size_t number) {
-    return moment_row_ ? rows[*moment_row_ + number] : moment_memory_[number].data() + moment;
+    return moment_row_ ? row_of(*moment_row_, number) : moment_memory_[number].data() + moment;
   };
   float* const m = moment_at(0);
   float* const v = moment_at(moments_.size() - 1);
   if (arena_file_) {
     arena_file_->read(at, passing_.span().first(count));
   }
-  const Parameters p(parameter_row_            ? rows[*parameter_row_]
-                     : arena_file_             ? passing_.data()
-                     : own_parameters_.empty() ? parameters_.data() + at
-                                               : own_parameters_.data() + moment,
+  const Parameters p(parameter_row_ ? row_of(*parameter_row_, 0)
+                     : arena_file_  ? passing_.data()
+                                    : parameters_.data() + at,
                      rounded_ == nullptr ? nullptr : rounded_ + at);
   if (options_.rule == Rule::sgd) {
-    kernels.sgd(stream, count, rule, state(), g, m, p);
+    kernels.sgd(stream, count, rule, state, g, m, p);
   } else if (options_.rule == Rule::lamb) {
-    kernels.lamb(stream, count, rule, state(), g, m, v, direction_.data(), p);
+    kernels.lamb(stream, count, rule, state, g, m, v, direction_.data(), p);
   } else if (muon_ && is_for_muon(*tensor)) {
     UpdateRule own = rule;
     own.beta1 = static_cast<float>(options_.momentum);
-    muon_->update(*tensor, own, state(), g, m, p);
+    muon_->update(*tensor, own, state, g, m, p);
   } else {
-    kernels.adam(stream, count, rule, state(), g, m, v, p);
+    kernels.adam(stream, count, rule, state, g, m, v, p);
+  }
+  if (host_) {
+    host_->put_back(stream);
   }
   if (arena_file_) {
     arena_file_->write(at, passing_.span().first(count));
   }
 }
 
-/// Up to where an update goes at once, of what is in files.
+/// Up to where an update goes at once, of what is not in the device's memory.
 std::size_t Optimizer::end_of_piece(std::size_t moment) const {
-  return files_ ? files_->end_of_piece(moment) : arena_file_ ? moment + passing_.size() : SIZE_MAX;
+  std::size_t end = arena_file_ ? moment + passing_.size() : SIZE_MAX;
+  if (files_) {
+    end = std::min(end, files_->end_of_piece(moment));
+  }
+  return host_ ? std::min(end, moment + host_->largest()) : end;
 }
 
 void Optimizer::update(std::size_t first, std::size_t last) {

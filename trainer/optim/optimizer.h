@@ -22,6 +22,7 @@
 #include "trainer/device/device.h"
 #include "trainer/nn/tensor_table.h"
 #include "trainer/optim/arena_file.h"
+#include "trainer/optim/host_states.h"
 #include "trainer/optim/muon.h"
 #include "trainer/optim/state_files.h"
 
@@ -53,7 +54,7 @@ constexpr bool needs_whole_tensors(OptimizerOptions::Rule rule) {
 /// Clipping and loss scaling, which change or skip a step.
 struct StepLimits {
   double clip_norm = 0;       ///< Largest L2 norm of gradients; 0: no clipping.
-  bool is_in_16_bits = false; ///< Gradients may overflow, and the loss is scaled.
+  bool is_in_16_bits = false; ///< The loss is scaled, and steps that overflow are skipped.
   LossScaleOptions loss_scale = {};
 
   /// Whether a step computes the norm of its gradients.
@@ -62,9 +63,13 @@ struct StepLimits {
 
 /// Where what it updates is between steps; by default in the device's memory.
 struct StatePlaces {
-  std::string moments = {};         ///< In a file in this folder, unless it is empty.
-  bool moments_are_on_host = false; ///< In pinned memory, where a GPU's kernels update them.
-  std::string parameters = {};      ///< As for `moments`. A CPU's arena is paged memory then.
+  std::string moments = {}; ///< In a file in this folder, unless it is empty.
+  /// In pinned memory, of a GPU, whose kernels update whole tensors there.
+  bool moments_are_on_host = false;
+  std::string parameters = {}; ///< As for `moments`. A CPU's arena is paged memory then.
+  /// Own parameters in pinned memory, without gaps, as moments are; of a GPU. Outlives the
+  /// optimizer.
+  std::span<float> parameters_on_host = {};
 };
 
 /// How the optimizer's states in files are cut. `tensors`: see Optimizer.
@@ -72,6 +77,9 @@ Pieces state_pieces(OptimizerOptions::Rule rule, std::size_t count, const Tensor
 
 class Optimizer {
  public:
+  /// A step's state, and two copies of it that updates beside the next step read.
+  static constexpr std::size_t k_state_bytes = 3 * sizeof(StepState);
+
   /// A value kept per parameter, initially zero.
   struct Moment {
     std::string name; ///< "adam.m"
@@ -103,11 +111,18 @@ class Optimizer {
   void update(std::size_t first, std::size_t last);
   bool needs_whole_tensors() const { return trainer::needs_whole_tensors(options_.rule); }
 
-  /// Reads learning rates from there from now on.
+  /// From now on updates run on a stream of their own, beside the device's: a step's begin once the
+  /// device's stream has come to begin_step(). Only of a GPU, and not with needs_whole_tensors().
+  void update_beside();
+  /// The stream on which updates run.
+  Stream& stream() { return beside_ ? *beside_ : device_->stream(); }
+  /// An event that passes when all parameters are there whose update() was called.
+  std::unique_ptr<Event> updated();
+  /// What is put on the device's stream from now on comes after all updates.
+  void join() const;
+
+  /// Reads gradients from there from now on.
   void set_gradients(std::span<const float> gradients) { gradients_ = gradients; }
-  /// Its own parameters are there from now on, without gaps, as its moments are: memory of the
-  /// device, or pinned memory, where a GPU's kernels update them.
-  void set_own_parameters(std::span<float> own) { own_parameters_ = own; }
   /// Where update() also writes parameters in bf16: a whole arena in device memory; null: nowhere.
   void set_rounded(Bf16Value* rounded) { rounded_ = rounded; }
 
@@ -126,6 +141,8 @@ class Optimizer {
   void set_learning_rate(double rate) { rates_.fill(rate); }
   /// Some of what it updates is in files, so that an update is more than kernels.
   bool is_in_files() const { return files_ != nullptr; }
+  /// Some of what it updates is not in the device's memory.
+  bool is_elsewhere() const { return files_ != nullptr || host_ != nullptr; }
   /// Each moment for all own ranges, without gaps; current until the next update().
   const std::vector<Moment>& moments() const;
   /// The parameters of all own ranges: likewise; but a CPU's are as in the arena. Null: they are
@@ -146,6 +163,10 @@ class Optimizer {
   };
   void set_groups();
   std::size_t end_of_piece(std::size_t moment) const;
+  /// The state that a step's updates read.
+  StepState* updating() const {
+    return static_cast<StepState*>(state_.memory()) + (beside_ ? 1 + step_ % 2 : 0);
+  }
   const UpdateRule& rule_of(const Tensor& tensor) const;
   /// Updates values from `at` of the arena, whose moments begin at `moment`.
   void update(std::size_t at, std::size_t count, std::size_t moment, const UpdateRule& rule,
@@ -155,28 +176,34 @@ class Optimizer {
   Device* device_;
   std::span<float> parameters_;
   std::span<const float> gradients_;
-  std::span<float> own_parameters_; ///< Empty: they are in parameters_.
   Bf16Value* rounded_ = nullptr;
   const TensorTable* tensors_;
   std::vector<Own> own_;
   std::vector<Moment> moments_;
-  std::vector<Buffer> moment_memory_;        ///< Those that are not in files.
-  std::unique_ptr<ArenaFile> arena_file_;    ///< What a CPU's parameters are in; null: memory.
-  Buffer passing_;                           ///< A piece of them, while it is updated.
-  std::unique_ptr<StateFiles> files_;        ///< Null: all else is in memory.
-  std::optional<std::size_t> parameter_row_; ///< In files_.
-  std::optional<std::size_t> moment_row_;    ///< The first one's, likewise.
-  Buffer direction_;                         ///< LAMB's direction, as large as the largest tensor.
+  std::vector<Buffer> moment_memory_;     ///< Those that are not in files.
+  std::unique_ptr<ArenaFile> arena_file_; ///< What a CPU's parameters are in; null: memory.
+  Buffer passing_;                        ///< A piece of them, while it is updated.
+  std::unique_ptr<StateFiles> files_;     ///< Null: all else is in memory.
+  std::unique_ptr<HostStates> host_;      ///< Null: nothing is in the host's, for a GPU.
+  struct Row {
+    bool is_in_file; ///< In files_; else in host_.
+    std::size_t number;
+  };
+  std::optional<Row> parameter_row_; ///< Nothing: they are in the arena.
+  std::optional<Row> moment_row_;    ///< The first one's; nothing: they are in the device's memory.
+  Buffer direction_;                 ///< LAMB's direction, as large as the largest tensor.
   StepRule step_rule_;
   UpdateRule decaying_;
   UpdateRule free_;           ///< Rule for parameters without weight decay.
   std::vector<Group> groups_; ///< In the order of the arena, which they fill.
   std::optional<Muon> muon_;
   Rates rates_;
-  Buffer state_; ///< One StepState.
+  Buffer state_; ///< k_state_bytes.
   StepState seen_;
   std::int64_t step_ = 0;
   bool is_announced_ = false;
+  std::unique_ptr<Stream> beside_;      ///< Null: updates run on the device's stream.
+  std::shared_ptr<Event> last_updated_; ///< All steps before the last one.
 };
 
 } // namespace trainer

@@ -55,7 +55,7 @@ ValueFile::Ticket StateFiles::Row::start_read(std::size_t at, std::span<float> t
 }
 
 StateFiles::StateFiles(Device& device, Pieces pieces, const std::vector<RowOptions>& rows)
-    : device_(device), pieces_(std::move(pieces)), largest_(pieces_.largest()),
+    : pieces_(std::move(pieces)), largest_(pieces_.largest()),
       memory_(
           device.allocate_pinned(memory_bytes(rows.size(), pieces_) / sizeof(float), DType::f32)),
       slots_(slots(pieces_)) {
@@ -93,8 +93,9 @@ std::size_t StateFiles::slot_of(std::size_t piece) const {
   return found == slots_.end() ? k_none : static_cast<std::size_t>(found - slots_.begin());
 }
 
-std::array<float*, StateFiles::k_most_rows> StateFiles::use(std::size_t at) {
+std::array<float*, StateFiles::k_most_rows> StateFiles::use(std::size_t at, Stream& stream) {
   const std::size_t piece = pieces_.holder(at);
+  updating_ = &stream;
   if (current_ == k_none || slots_[current_].piece != piece) {
     put_back();
     const std::size_t all = pieces_.count();
@@ -127,7 +128,7 @@ void StateFiles::flush() {
 
 void StateFiles::put_back() {
   if (current_ != k_none) {
-    move(std::exchange(current_, k_none), device_.stream().record());
+    move(std::exchange(current_, k_none), updating_->record());
   }
 }
 

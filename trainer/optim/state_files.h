@@ -48,7 +48,7 @@ class StateFiles {
     const char* what; ///< "the parameters", for messages.
   };
 
-  /// Zeros, in unlinked files. `device` updates them, and outlives this. Throws UsageError naming
+  /// Zeros, in unlinked files. `device` updates them. Throws UsageError naming
   /// the folder that has no room.
   StateFiles(Device& device, Pieces pieces, const std::vector<RowOptions>& rows);
   ~StateFiles();
@@ -56,8 +56,9 @@ class StateFiles {
   StateFiles& operator=(const StateFiles&) = delete;
 
   /// Memory of each row's values from `at` on, to the end of the piece, that the device can update
-  /// until the next call. Throws Error naming the folder if a piece could not be read or written.
-  std::array<float*, k_most_rows> use(std::size_t at);
+  /// on `stream` until the next call. Throws Error naming the folder if a piece could not be read
+  /// or written.
+  std::array<float*, k_most_rows> use(std::size_t at, Stream& stream);
   std::size_t end_of_piece(std::size_t at) const { return pieces_.bounds[pieces_.holder(at) + 1]; }
   /// Writes back what has been updated. Throws as use().
   void flush();
@@ -101,13 +102,13 @@ class StateFiles {
   void wait(std::size_t ticket);
   void work();
 
-  Device& device_;
   Pieces pieces_;
   std::size_t largest_; ///< Of the pieces.
   std::vector<std::unique_ptr<Row>> rows_;
   Buffer memory_; ///< (slots, rows, the largest piece), pinned.
   std::vector<Slot> slots_;
-  std::size_t current_ = k_none; ///< Slot of the piece being updated.
+  std::size_t current_ = k_none; ///< Slot of the piece being updated,
+  Stream* updating_ = nullptr;   ///< on this stream.
   std::size_t added_ = 0;        ///< Jobs.
 
   std::mutex mutex_; ///< Guards what follows.

@@ -131,11 +131,17 @@ class ConfigReader {
     bool is_bf16 = false;
     bool is_fp16 = false;
     bool checks = true;
+    std::string unchecked;                                     // By this key.
     for (const std::string section : {"bf16.", "bfloat16."}) { // The second is its old name.
       file_.take(section + "enabled", is_bf16);
       if (file_.take(section + "check_grad_overflow", checks) && !checks) {
-        file_.note_without_effect(section + "check_grad_overflow");
+        unchecked = section + "check_grad_overflow";
       }
+    }
+    options_.no_check_grad_overflow = !checks;
+    if (!unchecked.empty() && (!is_bf16 || options_.clip_norm > 0)) {
+      file_.note_without_effect(unchecked);
+      options_.no_check_grad_overflow = false;
     }
     file_.take("fp16.enabled", is_fp16);
     if (is_bf16 && is_fp16) {

@@ -124,6 +124,10 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
       !(options.loss_scale == TrainerOptions().loss_scale)) {
     throw UsageError("--loss-scale and its options need --precision=fp16");
   }
+  if (options.no_check_grad_overflow && (options.precision != "bf16" || options.clip_norm > 0)) {
+    throw UsageError("--no-check-grad-overflow needs --precision=bf16, and no --clip-norm, which "
+                     "looks at all gradients; drop it");
+  }
   if (options.checkpoint_dir.empty() && (options.resume || options.checkpoint_every > 0)) {
     throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",
                                  options.resume ? "--resume" : "--checkpoint-every"));

@@ -51,6 +51,7 @@ struct TrainerOptions {
   std::string precision = "fp32";
   std::string matmul_precision = "highest"; ///< Or high, or fp8.
   LossScaleOptions loss_scale{.fixed = 0};
+  bool no_check_grad_overflow = false; ///< In bf16.
   double learning_rate = 3e-3;
   std::string lr_schedule = "cosine";
   LearningRate schedule; ///< All of it but peak and kind: what goes by updates.

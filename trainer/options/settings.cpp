@@ -318,6 +318,7 @@ RunOptions run_options(const TrainerOptions& options) {
   if (run.precision == Precision::fp16) {
     run.step.loss_scale = options.loss_scale;
   }
+  run.step.checks_overflow = !options.no_check_grad_overflow;
   run.accumulation_steps = options.accumulation_steps;
   run.zero_stage = static_cast<int>(options.zero_stage);
   run.offload = offload_of(options);

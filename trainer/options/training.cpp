@@ -315,6 +315,12 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
        .metavar = "SCALE",
        .help = "Smallest loss scale; an overflow there ends the run [1]",
        .group = group},
+      {.flags = "--no-check-grad-overflow",
+       .target = &o.no_check_grad_overflow,
+       .help = "With bf16 and without --clip-norm, update from gradients as they come, where "
+               "otherwise a step whose gradients are not finite is skipped, for which all of them "
+               "are looked at before any update [off]",
+       .group = group},
       {.flags = "--learning-rate",
        .target = &o.learning_rate,
        .metavar = "RATE",

@@ -102,9 +102,8 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
       optimizer(optimizer_options, parameters, {}, device, &model->tensors(), own,
                 {.moments = offload.optimizer,
                  .moments_are_on_host = offload.optimizer_is_on_host && !device.is_host(),
-                 .parameters = sharding.stage == 3 ? offload.parameters : ""}) {
-  optimizer.set_own_parameters(own_memory.span());
-}
+                 .parameters = sharding.stage == 3 ? offload.parameters : "",
+                 .parameters_on_host = own_memory.span()}) {}
 
 Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
                  Device& device_)
@@ -182,10 +181,11 @@ std::string Replica::suspect() const {
   return model->tensors().suspect(whole.span());
 }
 
-std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator) const {
+std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator,
+                                                UpdatedBuckets* updated) const {
   const Arenas arenas{parameters,     gradients,    rounds() ? precision : Precision::fp32,
                       rounded.span(), factors_at(), sharding.stage == 0,
-                      &device};
+                      &device,        updated};
   if (sharding.stage < 3) {
     return std::make_unique<Replicated>(model->units(), arenas);
   }

@@ -84,8 +84,10 @@ struct Replica {
   void initialize(std::uint64_t seed) const;
 
   /// Of its parameters as they are, for passes of the model, in which the communicator's ranks take
-  /// part where they share them. It and what attach() was given outlive it.
-  std::unique_ptr<Replicated> make_owner(Communicator& communicator) const;
+  /// part where they share them. It and what attach() was given outlive it, and `updated`: where
+  /// some of the parameters are still being updated.
+  std::unique_ptr<Replicated> make_owner(Communicator& communicator,
+                                         UpdatedBuckets* updated = nullptr) const;
 
   /// Of a replica that ranks share: the parameters that this rank has to stay.
   OwnChunks own_chunks() const {

@@ -7,6 +7,7 @@
 //   begin        a batch begins
 //   start        the gradients of a bucket are final: called once per bucket, in the arena's order,
 //                while backward goes on
+//   release      the model has read parameters of this batch for the last time
 //   synchronise  every bucket holds the gradients of all ranks
 //   sum_squares  the sum of their squares, if a step needs the norm
 //   update       this rank updates its parameters
@@ -28,7 +29,7 @@ class Exchange {
   /// When parameters are updated.
   enum class Updates : std::uint8_t {
     with_pass, ///< With the last pass, as one CUDA graph: a single rank on a GPU.
-    at_once,   ///< Each bucket as it arrives, in synchronise().
+    at_once,   ///< Each bucket as it arrives, put on a stream in synchronise().
     together,  ///< All buckets in update().
     elsewhere, ///< By servers; the host sends them the step's score in update().
   };
@@ -47,6 +48,8 @@ class Exchange {
 
   virtual void begin(const Batch& batch) = 0;
   virtual void start(std::size_t bucket) = 0;
+  /// Of the first `count` parameters of the arena.
+  virtual void release(std::size_t /*count*/) {}
   virtual void synchronise() = 0;
   /// Over all ranks, in the device's memory; only if the exchange was constructed for it.
   virtual const double* sum_squares() = 0;
@@ -55,6 +58,9 @@ class Exchange {
   /// Returns the step that the parameters are at. It differs from this rank's own count after the
   /// other ranks went back to a checkpoint, or went on without this rank.
   virtual std::int64_t receive() = 0;
+  /// What is put on the device's stream from now on comes after all updates, of which some may be
+  /// beside the next step.
+  virtual void join() {}
 
   /// Where the time of its steps goes.
   StepClock& clock() { return clock_; }

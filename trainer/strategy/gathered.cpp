@@ -74,6 +74,11 @@ void Gathered::end_read(Bucket& bucket) {
   bucket.read.reset();
 }
 
+/// Where the last step may still be updating its own chunk.
+std::shared_ptr<const Event> Gathered::updated_of(std::size_t bucket) {
+  return arenas_.updated == nullptr ? nullptr : arenas_.updated->take(bucket);
+}
+
 /// To the GPU.
 void Gathered::copy_own(std::size_t number) {
   Bucket& bucket = buckets_[number];
@@ -82,6 +87,9 @@ void Gathered::copy_own(std::size_t number) {
   const float* const from =
       was_read ? staging_[bucket.staging].memory.data() : own_.values.memory.data() + bucket.own_at;
   copies_->wait(*device_.stream().record());
+  if (const auto updated = updated_of(number); updated != nullptr && !was_read) {
+    copies_->wait(*updated);
+  }
   copies_->copy(from, arenas_.parameters.data() + mine.first, mine.size() * sizeof(float));
   bucket.copied = copies_->record();
   if (was_read) {
@@ -111,10 +119,11 @@ void Gathered::start(std::size_t number) {
   if (copies_) {
     copy_own(number);
   }
+  const std::shared_ptr<const Event> ready = copies_ ? bucket.copied : updated_of(number);
   bucket.ticket = communicator_.start({.kind = Collective::Kind::all_gather,
                                        .range = whole,
                                        .name = "parameters",
-                                       .after = bucket.copied.get()});
+                                       .after = ready.get()});
 }
 
 void Gathered::wait(std::size_t number) {

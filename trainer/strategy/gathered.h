@@ -67,6 +67,7 @@ class Gathered final : public Replicated {
   void start_read(std::size_t bucket);
   void end_read(Bucket& bucket);
   void copy_own(std::size_t bucket);
+  std::shared_ptr<const Event> updated_of(std::size_t bucket);
   void give_back(std::size_t bucket);
   std::size_t find_staging();
   ArenaRange buckets_of(std::size_t unit) const;

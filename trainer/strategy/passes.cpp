@@ -5,19 +5,29 @@
 namespace trainer {
 
 Passes::Passes(Model& model, Device& device, std::size_t rows_at_once, std::size_t granularity,
-               bool is_replayed, Final final)
+               bool is_replayed, Final final, Release release)
     : model_(model), device_(device), rows_at_once_(rows_at_once), granularity_(granularity),
-      is_replayed_(is_replayed), final_(std::move(final)) {}
+      is_replayed_(is_replayed), final_(std::move(final)), release_(std::move(release)) {}
 
 void Passes::final(std::size_t count) {
   if (is_last_) {
+    is_final_ = count;
     final_(count);
+  }
+}
+
+void Passes::done(std::size_t unit) {
+  owner_->done(unit);
+  const std::size_t last = model_.units()[unit].last;
+  if (is_last_ && last <= is_final_) { // Else it was forward.
+    release_(last);
   }
 }
 
 void Passes::run(const Batch& batch, const float* factor, ParameterOwner& owner, Score* score,
                  const std::function<void()>& behind) {
   owner_ = &owner;
+  is_final_ = 0;
   for (std::size_t row = 0; row < batch.rows;) {
     const Batch part = batch.slice(row, rows_at_once_);
     const bool accumulate = row > 0;

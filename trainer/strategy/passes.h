@@ -17,11 +17,13 @@ class Passes : private ParameterOwner {
  public:
   /// Called when the first `count` gradients of the arena are final; `count` only grows in a batch.
   using Final = std::function<void(std::size_t count)>;
+  /// Called when the model does not read the first `count` parameters any more in this batch.
+  using Release = std::function<void(std::size_t count)>;
 
   /// `granularity`: see ParameterOwner. `is_replayed`: a pass runs as one CUDA graph, and `final`
-  /// is not called. Model and device outlive the Passes.
+  /// and `release` are not called. Model and device outlive the Passes.
   Passes(Model& model, Device& device, std::size_t rows_at_once, std::size_t granularity,
-         bool is_replayed, Final final);
+         bool is_replayed, Final final, Release release);
 
   std::size_t rows_at_once() const { return rows_at_once_; }
 
@@ -34,7 +36,7 @@ class Passes : private ParameterOwner {
  private:
   UnitMemory need(std::size_t unit) override { return owner_->need(unit); }
   void write(std::size_t unit) override { owner_->write(unit); }
-  void done(std::size_t unit) override { owner_->done(unit); }
+  void done(std::size_t unit) override;
   void final(std::size_t count) override;
   std::size_t granularity() const override { return is_last_ ? granularity_ : SIZE_MAX; }
 
@@ -44,8 +46,10 @@ class Passes : private ParameterOwner {
   std::size_t granularity_;
   bool is_replayed_;
   Final final_;
+  Release release_;
   ParameterOwner* owner_ = nullptr;
-  bool is_last_ = false; ///< The batch's last pass, in which gradients become final.
+  bool is_last_ = false;     ///< The batch's last pass, in which gradients become final.
+  std::size_t is_final_ = 0; ///< So many of them are.
 };
 
 } // namespace trainer

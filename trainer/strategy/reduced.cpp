@@ -1,5 +1,7 @@
 #include "trainer/strategy/reduced.h"
 
+#include <utility>
+
 namespace trainer {
 namespace {
 
@@ -14,14 +16,18 @@ Reduced::Reduced(Communicator& communicator, Replica& replica, const Buckets& bu
       gradients_(replica.gradients), wire_(buckets.wire),
       shards_(gradients_.size(), is_alone() ? Buckets(k_one_bucket, wire_) : buckets,
               communicator.rank(), communicator.world_size()),
-      owner_(replica.make_owner(communicator)),
-      updates_(is_alone() && !replica.device.is_host() && !replica.optimizer.is_in_files()
+      updated_(shards_.buckets()),
+      owner_(replica.make_owner(communicator, is_beside() ? &updated_ : nullptr)),
+      updates_(is_alone() && !replica.device.is_host() && !replica.optimizer.is_elsewhere()
                    ? Updates::with_pass
                : (replica.registered.empty() || is_own_chunks_only()) && !needs_norm &&
                        !replica.optimizer.needs_whole_tensors()
                    ? Updates::at_once
                    : Updates::together),
-      squares_memory_(0) {
+      may_update_(shards_.buckets().size()), squares_memory_(0) {
+  if (is_beside()) {
+    replica.optimizer.update_beside();
+  }
   if (needs_norm) {
     const std::size_t count =
         k_apart * static_cast<std::size_t>(shards_.ranks()) + 1 + shards_.buckets().size();
@@ -36,9 +42,16 @@ Reduced::Reduced(Communicator& communicator, Replica& replica, const Buckets& bu
   }
 }
 
+Reduced::~Reduced() {
+  try {
+    join();
+  } catch (const std::exception&) { // The device has failed, and whoever uses it next is told.
+  }
+}
+
 void Reduced::begin(const Batch& /*batch*/) {
   under_way_.clear();
-  given_back_ = 0;
+  given_back_ = released_ = 0;
 }
 
 void Reduced::start(std::size_t number) {
@@ -74,6 +87,23 @@ void Reduced::give_back(std::size_t buckets) {
   for (; given_back_ < buckets; ++given_back_) {
     communicator_.wait_in(replica_.device.stream(), under_way_[given_back_].ticket);
     discard_others(replica_.device, shards_, given_back_, gradients_);
+    if (updates_ == Updates::at_once && is_beside()) {
+      may_update_[given_back_] = replica_.device.stream().record();
+    }
+  }
+}
+
+void Reduced::release(std::size_t count) {
+  if (updates_ != Updates::at_once || !is_beside()) {
+    return;
+  }
+  std::shared_ptr<const Event> now;
+  const auto& buckets = shards_.buckets();
+  for (; released_ < buckets.size() && buckets[released_].last <= count; ++released_) {
+    if (!now) {
+      now = replica_.device.stream().record();
+    }
+    may_update_[released_] = now;
   }
 }
 
@@ -82,8 +112,12 @@ void Reduced::synchronise() {
     return;
   }
   clock().skip();
+  release(gradients_.size());
   for (const UnderWay& sum : under_way_) {
-    communicator_.wait_in(replica_.device.stream(), sum.ticket);
+    // Whoever frees a part of a bucket waits for it on the device's stream.
+    const bool waits_beside = updates_ == Updates::at_once && replica_.sharding.stage < 2;
+    communicator_.wait_in(waits_beside ? replica_.optimizer.stream() : replica_.device.stream(),
+                          sum.ticket);
     clock().end_sum();
     if (replica_.sharding.stage >= 2 && sum.bucket != k_no_bucket) {
       give_back(sum.bucket + 1);
@@ -97,26 +131,45 @@ void Reduced::synchronise() {
 
 void Reduced::update_bucket(std::size_t bucket) {
   const ArenaRange& range = shards_.buckets()[bucket];
+  if (const auto event = std::exchange(may_update_[bucket], nullptr)) {
+    replica_.optimizer.stream().wait(*event);
+  }
   replica_.optimizer.update(range.first, range.last);
+  std::shared_ptr<const Event> updated;
+  if (is_beside()) {
+    updated = replica_.optimizer.updated();
+  }
   if (is_own_chunks_only() && replica_.sharding.stage < 3) {
-    gathers_.push_back(communicator_.start(Collective::Kind::all_gather,
-                                           replica_.parameters.subspan(range.first, range.size()),
-                                           "parameters"));
+    gathers_.push_back(
+        communicator_.start({.kind = Collective::Kind::all_gather,
+                             .range = replica_.parameters.subspan(range.first, range.size()),
+                             .name = "parameters",
+                             .after = updated.get()}));
+  } else if (updated) {
+    updated_.note(bucket, std::move(updated));
   }
 }
 
 void Reduced::update(const Score& /*score*/) {
-  if (!is_own_chunks_only()) {
+  const std::size_t buckets = shards_.buckets().size();
+  if (!is_own_chunks_only() && !is_beside()) {
     replica_.optimizer.update(0, gradients_.size());
-    return;
-  }
-  for (std::size_t bucket = 0; bucket < shards_.buckets().size(); ++bucket) {
-    update_bucket(bucket);
+  } else if (is_beside() && !replica_.optimizer.is_in_files()) {
+    for (std::size_t bucket = buckets; bucket-- > 0;) { // As forward needs them.
+      update_bucket(bucket);
+    }
+  } else {
+    for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+      update_bucket(bucket);
+    }
   }
 }
 
 /// At stage 3 they are gathered when needed.
 std::int64_t Reduced::receive() {
+  if (!is_beside()) {
+    join();
+  }
   if (!gathers_.empty()) {
     clock().skip();
     for (const Communicator::Ticket ticket : gathers_) {

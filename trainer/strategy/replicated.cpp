@@ -21,6 +21,9 @@ void Replicated::begin_pass() {
 UnitMemory Replicated::need(std::size_t unit) {
   const std::span<float> parameters =
       arenas_.parameters.subspan(units_[unit].first, units_[unit].size());
+  if (arenas_.updated != nullptr) {
+    arenas_.updated->wait(arenas_.device->stream(), units_[unit]);
+  }
   float* const gradients =
       arenas_.gradients.empty() ? nullptr : arenas_.gradients.data() + units_[unit].first;
   if (arenas_.precision == Precision::fp32) {

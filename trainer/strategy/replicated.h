@@ -11,6 +11,7 @@
 #include "trainer/nn/parameter_owner.h"
 #include "trainer/nn/tensor_table.h"
 #include "trainer/optim/precision.h"
+#include "trainer/strategy/updated_buckets.h"
 
 namespace trainer {
 
@@ -22,8 +23,9 @@ struct Arenas {
   std::span<float> rounded = {}; ///< The 16-bit copy that the model computes with; not of fp32.
   /// UnitMemory::rounded of all parameters, in this device's memory; null: no such copy.
   Bf16Value* factors = nullptr;
-  bool keeps_factors = false; ///< Who changes parameters writes them there too.
-  Device* device = nullptr;   ///< Of paged memory, which it commits.
+  bool keeps_factors = false;        ///< Who changes parameters writes them there too.
+  Device* device = nullptr;          ///< Of paged memory, which it commits.
+  UpdatedBuckets* updated = nullptr; ///< Of parameters that may still be being updated; or null.
 };
 
 class Replicated : public ParameterOwner {

@@ -34,11 +34,12 @@ TrainingStep::TrainingStep(Communicator& communicator, Replica& replica, const S
       limits_(options.limits(replica.precision)), exchange_(std::move(exchange)),
       updates_(exchange_->updates()),
       steps_ahead_(updates_ == Exchange::Updates::elsewhere ? 0 : k_steps_ahead),
-      passes_(*replica.model, replica.device, options.rows_at_once,
-              exchange_->buckets().front().size(),
-              !replica.device.is_host() && (updates_ == Exchange::Updates::with_pass ||
-                                            updates_ == Exchange::Updates::elsewhere),
-              [this](std::size_t count) { start(count); }),
+      passes_(
+          *replica.model, replica.device, options.rows_at_once, exchange_->buckets().front().size(),
+          !replica.device.is_host() && (updates_ == Exchange::Updates::with_pass ||
+                                        updates_ == Exchange::Updates::elsewhere),
+          [this](std::size_t count) { start(count); },
+          [this](std::size_t count) { exchange_->release(count); }),
       outcomes_(replica.device), votes_(replica.registered), split_(split) {
   replica.optimizer.set_limits(limits_);
 }
@@ -103,6 +104,7 @@ void TrainingStep::collect(std::size_t most_under_way) {
 }
 
 Score TrainingStep::settle() {
+  exchange_->join();
   collect(0);
   while (!exchange_->clock().read_passed()) { // Of what follows the last outcome.
     communicator_.check();

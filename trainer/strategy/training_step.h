@@ -44,9 +44,13 @@ struct StepOptions {
   std::size_t rows_at_once = SIZE_MAX;
   double clip_norm = 0;             ///< Largest L2 norm of the gradients; 0: no clipping.
   LossScaleOptions loss_scale = {}; ///< Used if the replica computes in 16 bits.
+  /// In bf16: whether steps are skipped whose gradients are not finite; in fp16 they are.
+  bool checks_overflow = true;
 
   StepLimits limits(Precision precision) const {
-    return {clip_norm, precision != Precision::fp32, loss_scale};
+    return {clip_norm,
+            precision == Precision::fp16 || (precision == Precision::bf16 && checks_overflow),
+            loss_scale};
   }
 };
 

@@ -91,6 +91,23 @@ def test_a_run_goes_on_bit_for_bit_from_among_its_overflows(home, train):
     assert last_of(home.folder / "parts") == last_of(home.folder / "whole")
 
 
+def test_bf16_that_is_not_checked_for_overflow_learns_the_same_and_ends_when_its_loss_is_no_number(home, train):
+    def learned(name, *flags):
+        folder = home.folder / name
+        train("--precision=bf16", "--batch-size=16", "--steps=20", "--devices=cpu:0,cpu:1", *flags,
+              f"--checkpoint-dir={folder}")
+        return last_of(folder)[1]  # Tensors: the state of the loss scale counts what is checked.
+
+    unchecked = "--no-check-grad-overflow"
+    checked = learned("checked")
+    assert learned("unchecked", unchecked) == learned("stage-2", unchecked, "--zero-stage=2") == checked
+    wild = train("--precision=bf16", unchecked, "--learning-rate=1e37", expect=1).err
+    assert "became NaN or infinite at step" in wild
+    for flags in (["--clip-norm=1", "--precision=bf16"], ["--precision=fp16"]):
+        error = train(unchecked, *flags, expect=EXIT_USAGE).err
+        assert "needs --precision=bf16, and no --clip-norm" in error
+
+
 def test_an_overflow_at_the_least_loss_scale_ends_the_run(train):
     error = train(*HIGH, f"--min-loss-scale={2 ** 26}", "--steps=5", expect=1).err
     assert re.search(r"step 1: the gradient of \S+ is no finite fp16 on .*, at the least loss scale, "

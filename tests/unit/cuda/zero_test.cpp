@@ -301,10 +301,12 @@ TEST_CASE("what a plan says that a GPU takes, it takes") {
       least = found;
     }
     run->ranks = options.ranks = 1;
-    for (const int stage : {0, 3}) { // With its parameters on the host.
+    for (const int stage : {0, 3, 4}) { // With its parameters on the host; 4: and its moments.
       CAPTURE(stage);
-      const double planned = static_cast<double>(plan_memory(options, stage, *gpu).most() + kept);
-      const std::size_t found = train(stage, *run).most_allocated;
+      options.offload.optimizer_is_on_host = run->offload.optimizer_is_on_host = stage == 4;
+      const double planned =
+          static_cast<double>(plan_memory(options, std::min(stage, 3), *gpu).most() + kept);
+      const std::size_t found = train(std::min(stage, 3), *run).most_allocated;
       CHECK(static_cast<double>(found) == doctest::Approx(planned).epsilon(0.03));
       CHECK((stage == 0 || found < least || !run->model.is_of_text()));
       least = found;

@@ -26,9 +26,9 @@ std::vector<StateFiles::RowOptions> rows(std::size_t count) {
 }
 
 /// Adds 1 to all values of the first row, 2 to those of the second, …, piece by piece.
-void add(StateFiles& files, std::size_t rows, std::size_t count) {
+void add(StateFiles& files, CpuDevice& device, std::size_t rows, std::size_t count) {
   for (std::size_t at = 0; at < count; at = files.end_of_piece(at)) {
-    const auto values = files.use(at);
+    const auto values = files.use(at, device.stream());
     for (std::size_t row = 0; row < rows; ++row) {
       for (std::size_t i = 0; i < files.end_of_piece(at) - at; ++i) {
         values[row][i] += static_cast<float>(row + 1);
@@ -63,14 +63,14 @@ TEST_CASE("states in files are what updates made them, however they are cut") {
     CAPTURE(count);
     StateFiles files(device, pieces, rows(3));
     for (int pass = 0; pass < 3; ++pass) {
-      add(files, 3, count);
+      add(files, device, 3, count);
     }
     files.flush();
     CHECK(all_are(read(files, 0, count), 3));
     CHECK(all_are(read(files, 1, count), 6));
     CHECK(all_are(read(files, 2, count), 9));
     files.row(0).write(0, std::vector<float>(count, 10)); // As a checkpoint is loaded.
-    add(files, 3, count);
+    add(files, device, 3, count);
     files.flush();
     CHECK(all_are(read(files, 0, count), 11));
     CHECK(all_are(read(files, 1, count), 8));
@@ -83,7 +83,7 @@ TEST_CASE("pieces of states may be used in any order, and from within a piece") 
   StateFiles files(device, Pieces::of(count), rows(1));
   for (const std::size_t piece : {8, 0, 4, 3, 8, 4, 7, 0}) {
     for (const std::size_t offset : {std::size_t{0}, k_piece / 2}) {
-      files.use(piece * k_piece + offset)[0][0] += 1;
+      files.use(piece * k_piece + offset, device.stream())[0][0] += 1;
     }
   }
   files.flush();
@@ -102,7 +102,7 @@ TEST_CASE("what is read beside updates is what they were before, and all of them
   StateFiles files(device, Pieces::of(count), rows(1));
   std::vector<float> found(count);
   for (int pass = 1; pass <= 3; ++pass) {
-    add(files, 1, count); // The last piece is still in use.
+    add(files, device, 1, count); // The last piece is still in use.
     const ValueFile::Ticket first = files.row(0).start_read(0, std::span(found).first(100));
     const ValueFile::Ticket rest = files.row(0).start_read(100, std::span(found).subspan(100));
     files.row(0).wait(rest);
@@ -116,7 +116,7 @@ TEST_CASE("a folder that cannot have the states, and one that fails later, are n
   CHECK_THROWS_WITH_AS(StateFiles(device, Pieces::of(1000), {{"/nowhere", "the parameters"}}),
                        doctest::Contains("/nowhere: no file there for the parameters"), UsageError);
   StateFiles files(device, Pieces::of(1000), rows(2));
-  files.use(0)[0][0] = 1;
+  files.use(0, device.stream())[0][0] = 1;
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
   auto* const before = std::signal(SIGXFSZ, SIG_IGN);

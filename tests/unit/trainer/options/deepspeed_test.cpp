@@ -35,11 +35,11 @@ std::string text_of(const TrainerOptions& o) {
   const LearningRate& rate = o.schedule;
   const LossScaleOptions& scale = o.loss_scale;
   const ElasticityOptions elastic = o.elastic.value_or(ElasticityOptions{});
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", o.global_batch,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", o.global_batch,
                      o.batch_size, o.accumulation_steps, o.optimizer, o.learning_rate, o.momentum,
                      o.beta1, o.beta2, o.epsilon, o.weight_decay, o.clip_norm, o.zero_stage,
                      o.offload_optimizer, o.offload_param, o.drop_remainder,
-                     o.communication_data_type) +
+                     o.communication_data_type, o.no_check_grad_overflow) +
          fmt::format("; {} {} {} {} {} {} {}", o.precision, scale.fixed, scale.initial_power,
                      scale.window, scale.hysteresis, scale.is_consecutive, scale.least) +
          fmt::format("; {} {} {} {} {} {} {} {} {} {}", o.lr_schedule, o.warmup_type, rate.first,
@@ -180,6 +180,8 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
   const Json sgd = {{"optimizer", {{"type", "SGD"}}}};
   const Json lamb = {{"optimizer", {{"type", "Lamb"}}}};
   const Json fp16 = {{"fp16", {{"enabled", true}}}};
+  const Json bf16 = {{"bf16", {{"enabled", true}}}};
+  const Json unclipped_bf16 = with(bf16, "gradient_clipping", 0);
   const Json warmup = {{"scheduler", {{"type", "WarmupLR"}}}};
   const Json decay = {{"scheduler", {{"type", "WarmupDecayLR"}}}};
   const Json cosine = {{"scheduler", {{"type", "WarmupCosineLR"}}}};
@@ -250,6 +252,7 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
       {"fp16.min_loss_scale", 8, &fp16},
       {"bf16.enabled", true, &none},
       {"bfloat16.enabled", true, &none},
+      {"bf16.check_grad_overflow", false, &unclipped_bf16},
       {"gradient_clipping", 0.5, &none},
       {"communication_data_type", "bf16", &none},
       {"dataloader_drop_last", true, &none},
@@ -283,6 +286,7 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
       {"dump_state", true, &none},
       {"fp16.auto_cast", true, &fp16},
       {"bf16.check_grad_overflow", false, &none},
+      {"bf16.check_grad_overflow", false, &bf16}, // Clipping looks at all gradients.
       {"optimizer.params.bias_correction", false, &adam},
       {"optimizer.params.amsgrad", true, &adam},
       {"optimizer.params.max_coeff", 5, &lamb},

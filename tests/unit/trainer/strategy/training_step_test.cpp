@@ -5,6 +5,7 @@
 #include "tests/unit/trainer/collectives/ranks.h"
 #include "tests/unit/trainer/largest_difference.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/collectives/single_rank.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/cpu_device.h"
@@ -69,4 +70,21 @@ TEST_CASE("a large model's step is few all-reduces, a small one's are worth thei
   CHECK(bucket_floats(0, 300'000'000) == 300'000'000 / 64);
   CHECK(bucket_floats(1000, k_small) == 250);
   CHECK(bucket_floats(SIZE_MAX, k_small) > k_small);
+}
+
+TEST_CASE("buckets are updated as they come unless a step looks at all gradients before") {
+  const auto updates = [](Precision precision, const StepOptions& options) {
+    const auto alone = make_single_rank();
+    CpuDevice device;
+    Replica replica({}, {}, device, *alone);
+    replica.compute_in(precision);
+    return TrainingStep(*alone, replica, options).exchange().updates();
+  };
+  using Updates = Exchange::Updates;
+  const StepOptions unchecked{.buckets = 0, .checks_overflow = false};
+  CHECK(updates(Precision::fp32, {.buckets = 0}) == Updates::at_once);
+  CHECK(updates(Precision::fp32, {.buckets = 0, .clip_norm = 1}) == Updates::together);
+  CHECK(updates(Precision::bf16, {.buckets = 0}) == Updates::together);
+  CHECK(updates(Precision::bf16, unchecked) == Updates::at_once);
+  CHECK(updates(Precision::fp16, unchecked) == Updates::together);
 }
