@@ -125,8 +125,11 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
     throw UsageError("--loss-scale and its options need --precision=fp16");
   }
   if (options.no_check_grad_overflow && (options.precision != "bf16" || options.clip_norm > 0)) {
-    throw UsageError("--no-check-grad-overflow needs --precision=bf16, and no --clip-norm, which "
-                     "looks at all gradients; drop it");
+    throw UsageError(fmt::format(
+        "--no-check-grad-overflow{} needs --precision=bf16, and no --clip-norm, which looks at all "
+        "gradients; drop it{}",
+        options.config.empty() ? "" : " (or bf16.check_grad_overflow false in --config)",
+        options.config.empty() ? "" : ", or give --clip-norm=0: --config's is 1 by default"));
   }
   if (options.checkpoint_dir.empty() && (options.resume || options.checkpoint_every > 0)) {
     throw UsageError(fmt::format("{}: needs --checkpoint-dir=DIR",

@@ -106,6 +106,11 @@ def test_bf16_that_is_not_checked_for_overflow_learns_the_same_and_ends_when_its
     for flags in (["--clip-norm=1", "--precision=bf16"], ["--precision=fp16"]):
         error = train(unchecked, *flags, expect=EXIT_USAGE).err
         assert "needs --precision=bf16, and no --clip-norm" in error
+    config = home.folder / "ds.json"
+    config.write_text('{"bf16": {"enabled": true, "check_grad_overflow": false}, "gradient_clipping": 0}')
+    train(f"--config={config}", "--steps=1")
+    error = train(f"--config={config}", "--clip-norm=1", expect=EXIT_USAGE).err
+    assert "(or bf16.check_grad_overflow false in --config) needs --precision=bf16" in error
 
 
 def test_an_overflow_at_the_least_loss_scale_ends_the_run(train):
