@@ -2,12 +2,17 @@
 // file.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 
 #include "trainer/device/device.h"
 
 namespace trainer {
+
+/// Where a part of each of an optimizer's rows is on the device: of up to two moments and the
+/// parameters.
+using RowPointers = std::array<float*, 3>;
 
 /// Values in a file (optim/state_files.h, optim/arena_file.h). Throws Error naming its folder where
 /// it fails.

@@ -29,15 +29,14 @@ std::size_t HostStates::memory_bytes(std::size_t rows, std::size_t count) {
 
 void HostStates::begin() { in_->wait(*out_->record()); }
 
-std::array<float*, HostStates::k_most_rows> HostStates::take(Stream& stream, std::size_t at,
-                                                             std::size_t count) {
+RowPointers HostStates::take(Stream& stream, std::size_t at, std::size_t count) {
   slot_ = (slot_ + 1) % k_slots;
   at_ = at;
   count_ = count;
   if (is_free_[slot_]) {
     in_->wait(*is_free_[slot_]);
   }
-  std::array<float*, k_most_rows> found{};
+  RowPointers found{};
   for (std::size_t row = 0; row < rows_.size(); ++row) {
     found[row] = memory(row);
     in_->copy(rows_[row].data() + at, found[row], count * sizeof(float));

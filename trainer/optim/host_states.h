@@ -13,14 +13,12 @@
 #include <span>
 #include <vector>
 
-#include "trainer/device/device.h"
+#include "trainer/device/stored_values.h"
 
 namespace trainer {
 
 class HostStates {
  public:
-  static constexpr std::size_t k_most_rows = 3;
-
   /// `rows`: pinned memory, at least one, all of one length. All arguments outlive this.
   HostStates(Device& device, std::vector<std::span<float>> rows);
 
@@ -32,7 +30,7 @@ class HostStates {
   void begin();
   /// Where `count` values of each row from `at` on are on the device, once `stream` has come here:
   /// until put_back().
-  std::array<float*, k_most_rows> take(Stream& stream, std::size_t at, std::size_t count);
+  RowPointers take(Stream& stream, std::size_t at, std::size_t count);
   /// Copies them back once `stream` has come here.
   void put_back(Stream& stream);
   /// An event that passes when all that was put back is in the host's memory.

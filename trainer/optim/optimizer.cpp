@@ -263,9 +263,8 @@ void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
   const Kernels& kernels = device_->kernels();
   const float* g = gradients_.data() + at;
   const StepState* const state = updating();
-  using Rows = std::array<float*, StateFiles::k_most_rows>;
-  const Rows of_files = files_ ? files_->use(moment, stream) : Rows{};
-  const Rows of_host = host_ ? host_->take(stream, moment, count) : Rows{};
+  const RowPointers of_files = files_ ? files_->use(moment, stream) : RowPointers{};
+  const RowPointers of_host = host_ ? host_->take(stream, moment, count) : RowPointers{};
   const auto row_of = [&](const Row& row, std::size_t number) {
     return (row.is_in_file ? of_files : of_host)[row.number + number];
   };

@@ -93,7 +93,7 @@ std::size_t StateFiles::slot_of(std::size_t piece) const {
   return found == slots_.end() ? k_none : static_cast<std::size_t>(found - slots_.begin());
 }
 
-std::array<float*, StateFiles::k_most_rows> StateFiles::use(std::size_t at, Stream& stream) {
+RowPointers StateFiles::use(std::size_t at, Stream& stream) {
   const std::size_t piece = pieces_.holder(at);
   updating_ = &stream;
   if (current_ == k_none || slots_[current_].piece != piece) {
@@ -114,7 +114,7 @@ std::array<float*, StateFiles::k_most_rows> StateFiles::use(std::size_t at, Stre
     wait(slots_[slot].ticket);
     current_ = slot;
   }
-  std::array<float*, k_most_rows> found{};
+  RowPointers found{};
   for (std::size_t row = 0; row < rows_.size(); ++row) {
     found[row] = memory(current_, row) + (at - pieces_.bounds[piece]);
   }

@@ -8,7 +8,6 @@
 // who compute with them.
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -41,15 +40,14 @@ struct Pieces {
 class StateFiles {
  public:
   static constexpr std::size_t k_piece = std::size_t{1} << 18; ///< Values, of Pieces::of().
-  static constexpr std::size_t k_most_rows = 3;
 
   struct RowOptions {
     std::string folder;
     const char* what; ///< "the parameters", for messages.
   };
 
-  /// Zeros, in unlinked files. `device` updates them. Throws UsageError naming
-  /// the folder that has no room.
+  /// Zeros, in unlinked files. `device` updates them. Throws UsageError naming the folder that has
+  /// no room.
   StateFiles(Device& device, Pieces pieces, const std::vector<RowOptions>& rows);
   ~StateFiles();
   StateFiles(const StateFiles&) = delete;
@@ -58,7 +56,7 @@ class StateFiles {
   /// Memory of each row's values from `at` on, to the end of the piece, that the device can update
   /// on `stream` until the next call. Throws Error naming the folder if a piece could not be read
   /// or written.
-  std::array<float*, k_most_rows> use(std::size_t at, Stream& stream);
+  RowPointers use(std::size_t at, Stream& stream);
   std::size_t end_of_piece(std::size_t at) const { return pieces_.bounds[pieces_.holder(at) + 1]; }
   /// Writes back what has been updated. Throws as use().
   void flush();

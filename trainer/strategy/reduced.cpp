@@ -151,17 +151,15 @@ void Reduced::update_bucket(std::size_t bucket) {
 }
 
 void Reduced::update(const Score& /*score*/) {
-  const std::size_t buckets = shards_.buckets().size();
   if (!is_own_chunks_only() && !is_beside()) {
     replica_.optimizer.update(0, gradients_.size());
-  } else if (is_beside() && !replica_.optimizer.is_in_files()) {
-    for (std::size_t bucket = buckets; bucket-- > 0;) { // As forward needs them.
-      update_bucket(bucket);
-    }
-  } else {
-    for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
-      update_bucket(bucket);
-    }
+    return;
+  }
+  const std::size_t buckets = shards_.buckets().size();
+  // As forward needs them; but files are read ahead from the first piece to the last.
+  const bool from_last = is_beside() && !replica_.optimizer.is_in_files();
+  for (std::size_t i = 0; i < buckets; ++i) {
+    update_bucket(from_last ? buckets - 1 - i : i);
   }
 }
 
