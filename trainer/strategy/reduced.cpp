@@ -165,9 +165,6 @@ void Reduced::update(const Score& /*score*/) {
 
 /// At stage 3 they are gathered when needed.
 std::int64_t Reduced::receive() {
-  if (!is_beside()) {
-    join();
-  }
   if (!gathers_.empty()) {
     clock().skip();
     for (const Communicator::Ticket ticket : gathers_) {
