@@ -138,10 +138,9 @@ class ConfigReader {
         unchecked = section + "check_grad_overflow";
       }
     }
-    options_.no_check_grad_overflow = !checks;
-    if (!unchecked.empty() && (!is_bf16 || options_.clip_norm > 0)) {
+    options_.no_check_grad_overflow = !checks && is_bf16 && options_.clip_norm <= 0;
+    if (!checks && !options_.no_check_grad_overflow) {
       file_.note_without_effect(unchecked);
-      options_.no_check_grad_overflow = false;
     }
     file_.take("fp16.enabled", is_fp16);
     if (is_bf16 && is_fp16) {
