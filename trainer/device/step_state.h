@@ -29,7 +29,7 @@ struct StepRule {
   float clip_norm = 0; ///< 0: no clipping.
   double beta1 = 0.9;
   double beta2 = 0.999;
-  std::int32_t is_in_16_bits = 0; ///< The loss is scaled, and steps that overflow are skipped.
+  std::int32_t skips_overflows = 0; ///< The loss is scaled, and steps that overflow are skipped.
   LossScaleOptions loss_scale = {};
 };
 
@@ -79,7 +79,7 @@ DTRAIN_ON_BOTH static inline void begin_step(const StepRule& rule, const StepInp
   const double rate = input.learning_rate[behind < 0 ? 0 : behind > last ? last : behind];
   const auto t = static_cast<double>(input.step - state.skipped);
   const double correction1 = 1 - pow(rule.beta1, t);
-  const double scale = rule.is_in_16_bits != 0 ? state.loss_scale.scale : 1;
+  const double scale = rule.skips_overflows != 0 ? state.loss_scale.scale : 1;
   state.step = input.step;
   state.learning_rate = rate;
   state.loss_factor =
@@ -101,14 +101,14 @@ DTRAIN_ON_BOTH static inline bool is_skipped(const StepState& state) {
 
 DTRAIN_ON_BOTH static inline void prepare_step(const StepRule& rule, double squares,
                                                StepState& state) {
-  const double scale = rule.is_in_16_bits != 0 ? state.loss_scale.scale : 1;
+  const double scale = rule.skips_overflows != 0 ? state.loss_scale.scale : 1;
   const double norm = sqrt(squares) / scale;
   const float clipping =
       clipping_factor(norm, rule.clip_norm > 0 ? rule.clip_norm : k_largest_float);
   state.norm = static_cast<float>(norm);
   state.factor *= clipping;
   state.skipped += is_skipped(state) ? 1 : 0;
-  if (rule.is_in_16_bits != 0 &&
+  if (rule.skips_overflows != 0 &&
       !next_loss_scale(rule.loss_scale, state.loss_scale, is_skipped(state))) {
     state.is_at_least = 1;
   }

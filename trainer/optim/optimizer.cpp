@@ -155,7 +155,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
 
 void Optimizer::set_limits(const StepLimits& limits) {
   step_rule_.clip_norm = static_cast<float>(limits.clip_norm);
-  step_rule_.is_in_16_bits = limits.is_in_16_bits ? 1 : 0;
+  step_rule_.skips_overflows = limits.skips_overflows ? 1 : 0;
   step_rule_.loss_scale = limits.loss_scale;
 }
 

@@ -53,12 +53,12 @@ constexpr bool needs_whole_tensors(OptimizerOptions::Rule rule) {
 
 /// Clipping and loss scaling, which change or skip a step.
 struct StepLimits {
-  double clip_norm = 0;       ///< Largest L2 norm of gradients; 0: no clipping.
-  bool is_in_16_bits = false; ///< The loss is scaled, and steps that overflow are skipped.
+  double clip_norm = 0;         ///< Largest L2 norm of gradients; 0: no clipping.
+  bool skips_overflows = false; ///< The loss is scaled, and steps that overflow are skipped.
   LossScaleOptions loss_scale = {};
 
   /// Whether a step computes the norm of its gradients.
-  bool need_norm() const { return clip_norm > 0 || is_in_16_bits; }
+  bool need_norm() const { return clip_norm > 0 || skips_overflows; }
 };
 
 /// Where what it updates is between steps; by default in the device's memory.

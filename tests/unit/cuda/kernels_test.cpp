@@ -197,8 +197,8 @@ TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and sc
   const LossScaleOptions dynamic{.fixed = 0, .window = 2, .hysteresis = 1, .least = 512};
   for (const StepRule& rule :
        {StepRule{.clip_norm = 1}, StepRule{.size = StepRule::Size::rate, .clip_norm = 1e6F},
-        StepRule{.size = StepRule::Size::correction, .is_in_16_bits = 1, .loss_scale = dynamic},
-        StepRule{.clip_norm = 1, .is_in_16_bits = 1, .loss_scale = dynamic}}) {
+        StepRule{.size = StepRule::Size::correction, .skips_overflows = 1, .loss_scale = dynamic},
+        StepRule{.clip_norm = 1, .skips_overflows = 1, .loss_scale = dynamic}}) {
     const std::vector<StepState> expected = run(cpu, rule);
     const std::vector<StepState> found = run(gpu, rule);
     for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -99,7 +99,7 @@ TEST_CASE("a step that overflows changes nothing but the loss scale, and is no s
     Buffer parameters(16);
     Optimizer adam({.learning_rate = 0.01}, parameters.span(), gradients.span(), device);
     adam.set_limits(
-        {.is_in_16_bits = true, .loss_scale = {.fixed = 0, .initial_power = 3, .hysteresis = 1}});
+        {.skips_overflows = true, .loss_scale = {.fixed = 0, .initial_power = 3, .hysteresis = 1}});
     adam.set_state(0, 0, {.scale = 8, .hysteresis = 1});
     for (const int step : steps) {
       adam.announce_step(4);
