@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <span>
 
+#include "trainer/device/cpu/plain_layers.h"
 #include "trainer/device/device.h"
+#include "trainer/device/typed_pointer.h"
 
 namespace trainer {
 
@@ -33,6 +35,7 @@ class ValueFile {
 struct StoredValues {
   std::span<float> memory = {}; ///< Where there is no file.
   ValueFile* file = nullptr;
+  TypedPointer halves = {}; ///< The same in bf16 or fp16, in the host's memory; or null.
 
   /// Copies values from `at` on to the host's memory, or from there; those of paged memory are
   /// committed. `device`: whose memory it is.
@@ -47,6 +50,9 @@ struct StoredValues {
     }
     device.commit(memory.subspan(at, from.size()));
     device.stream().copy(from.data(), memory.data() + at, from.size_bytes());
+    if (halves) {
+      plain_narrow(device.stream(), from.size(), halves.type, from.data(), (halves + at).memory);
+    }
   }
 };
 

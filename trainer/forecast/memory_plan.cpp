@@ -74,16 +74,18 @@ std::size_t largest_operand(const MemoryPlanOptions& options, const TensorTable&
   return most;
 }
 
-/// Of the weights in 16 bits: a CPU's own copy of them, or a GPU's below stage 3.
+/// Of the weights in 16 bits, all of them: a copy in float32 and, at stage 3, what is gathered for
+/// it; or, of a GPU below stage 3, in bf16.
 std::size_t rounded_bytes(const MemoryPlanOptions& options, const Model& model,
                           const Device& device, int stage) {
   if (options.precision == Precision::fp32) {
     return 0;
   }
-  if (device.is_host()) {
-    return model.tensors().arena_size() * sizeof(float);
+  if (stage == 3 || device.is_host()) {
+    const bool gathers = stage == 3 && (options.ranks > 1 || !device.is_host());
+    return model.tensors().arena_size() * (sizeof(float) + (gathers ? sizeof(Bf16Value) : 0));
   }
-  return stage < 3 && device.activation_type() == DType::bf16 && model.takes_rounded()
+  return device.activation_type() == DType::bf16 && model.takes_rounded()
              ? factors_size(model) * size_of(DType::bf16)
              : 0;
 }
@@ -144,9 +146,11 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
       plan.moments += StateFiles::memory_bytes(kinds, pieces);
     }
     if (on_gpu && !needs_whole_tensors(options.optimizer.rule)) {
-      const std::size_t rows = (!has_files && offload.optimizer_is_on_host ? kinds : 0) +
-                               (plan.stage == 3 && offload.parameters_are_on_host ? 1 : 0);
-      plan.moments += HostStates::memory_bytes(rows, own);
+      const bool has_parameters = plan.stage == 3 && offload.parameters_are_on_host;
+      const bool rounds = has_parameters && options.precision != Precision::fp32;
+      const std::size_t rows =
+          (!has_files && offload.optimizer_is_on_host ? kinds : 0) + (has_parameters ? 1 : 0);
+      plan.moments += HostStates::memory_bytes(rows, own, rounds);
     }
     if (!on_gpu && plan.stage == 3 && !offload.parameters.empty()) {
       plan.moments += pieces.largest() * sizeof(float);
@@ -155,16 +159,17 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
   const std::size_t rounded = rounded_bytes(options, *model, device, plan.stage);
   RehearsedStep step = {.most = {whole, whole, rounded}, .at_rest = {whole, whole, rounded}};
   if (plan.stage >= 2 && device.page_bytes() > 0) {
-    step = rehearse_step({.stage = plan.stage,
-                          .offload = options.offload,
-                          .rows = options.like.rows,
-                          .accumulates = options.accumulates,
-                          .is_rounded = !on_gpu && options.precision != Precision::fp32},
-                         *model, shards, device);
+    step = rehearse_step(
+        {.stage = plan.stage,
+         .offload = options.offload,
+         .rows = options.like.rows,
+         .accumulates = options.accumulates,
+         .is_rounded = options.precision != Precision::fp32 && (plan.stage == 3 || !on_gpu)},
+        *model, shards, device);
   }
   plan.parameters = step.most.parameters;
   plan.gradients = step.most.gradients;
-  plan.rounded = on_gpu ? rounded : step.most.rounded;
+  plan.rounded = on_gpu && plan.stage < 3 ? rounded : step.most.rounded;
   if (on_gpu) { // What it saves is copied to the host, where ranks that share weights draw them.
     plan.start = plan.stage < 3 ? whole + rounded + (plan.stage < 2 ? whole : 0) + plan.moments : 0;
     return plan;
@@ -224,7 +229,7 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
       make_device(rank.devices.front(), rank.cluster.local_rank, rank.no_gpu);
   const bool is_host = device->is_host();
   if (!is_host && run.precision != Precision::fp32) {
-    device->multiply_in(run.precision == Precision::bf16 ? DType::bf16 : DType::f16);
+    device->multiply_in(half_type(run.precision));
   }
   set_matmul_precision(*device, run.matmul_precision);
   if (rank.cluster.rank != 0) {

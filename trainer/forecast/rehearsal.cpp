@@ -15,7 +15,7 @@
 namespace trainer {
 namespace {
 
-/// Of an arena that begins with a page: which pages take memory.
+/// Of an arena that begins with a page, for as many floats: which pages take memory.
 class Pages {
  public:
   Pages(std::size_t floats, const Device& device)
@@ -61,10 +61,19 @@ class Pages {
   Ranges written_; ///< And not discarded since.
 };
 
-ArenaRange place_in(std::span<const float> arena, std::span<const float> part) {
-  const auto first = static_cast<std::size_t>(part.data() - arena.data());
-  return {first, first + part.size()};
-}
+/// An arena, and its pages.
+struct Noted {
+  std::span<float> arena;
+  Pages& pages;
+
+  bool has(std::span<const float> part) const {
+    return part.data() >= arena.data() && part.data() < arena.data() + arena.size();
+  }
+  ArenaRange place_of(std::span<const float> part) const {
+    const auto first = static_cast<std::size_t>(part.data() - arena.data());
+    return {first, first + part.size()};
+  }
+};
 
 /// Copies nothing, as nothing is there.
 class IdleStream final : public Stream {
@@ -80,21 +89,36 @@ class IdleStream final : public Stream {
   Stream& stream_;
 };
 
-/// A device for Gathered, which notes what comes and goes; a communicator of as many ranks, and a
-/// file, which bring nothing.
+/// A device for Gathered, which notes what comes and goes in either arena, and rounds nothing; a
+/// communicator of as many ranks, and a file, which bring nothing.
 class NotingDevice final : public CpuDevice {
  public:
-  NotingDevice(bool is_host, std::span<const float> arena, Pages& pages)
-      : is_host_(is_host), arena_(arena), pages_(pages) {}
+  NotingDevice(bool is_host, const Noted& parameters, const Noted& halves)
+      : is_host_(is_host), parameters_(parameters), halves_(halves),
+        kernels_(CpuDevice::kernels()) {
+    kernels_.narrow = [](Stream&, std::size_t, DType, const float*, void*) {};
+  }
   bool is_host() const override { return is_host_; }
-  void commit(std::span<float> part) override { pages_.write(place_in(arena_, part)); }
-  void discard(std::span<float> part) override { pages_.discard(place_in(arena_, part)); }
+  void commit(std::span<float> part) override {
+    const Noted& noted = of(part);
+    noted.pages.write(noted.place_of(part));
+  }
+  void discard(std::span<float> part) override {
+    const Noted& noted = of(part);
+    noted.pages.discard(noted.place_of(part));
+  }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<IdleStream>(stream()); }
+  const Kernels& kernels() const override { return kernels_; }
 
  private:
+  const Noted& of(std::span<const float> part) const {
+    return halves_.has(part) ? halves_ : parameters_;
+  }
+
   bool is_host_;
-  std::span<const float> arena_;
-  Pages& pages_;
+  Noted parameters_;
+  Noted halves_;
+  Kernels kernels_;
 };
 
 class IdleCommunicator final : public ForwardingCommunicator {
@@ -122,18 +146,21 @@ class Rehearsal final : private ParameterOwner {
             const Device& device)
       : options_(options), model_(model), shards_(shards), is_host_(device.is_host()),
         floats_(model.tensors().arena_size()), parameters_(floats_, device),
-        gradients_(floats_, device), rounded_(floats_, device) {}
+        gradients_(floats_, device), rounded_(floats_, device), halves_(floats_ / 2, device) {}
 
   RehearsedStep run() {
     const ArenaRange all = {0, floats_};
     const Buffer arena = Buffer::paged(floats_, DType::f32);
+    const bool is_in_halves = options_.is_rounded && (shards_.ranks() > 1 || !is_host_);
+    const Buffer halves = Buffer::paged(is_in_halves ? floats_ / 2 : 0, DType::f32);
     const auto alone = make_single_rank();
-    NotingDevice device(is_host_, arena.span(), parameters_);
+    NotingDevice device(is_host_, {arena.span(), parameters_}, {halves.span(), halves_});
     IdleCommunicator communicator(*alone, shards_.ranks());
     IdleFile file;
     const bool is_in_file = !options_.offload.parameters.empty();
     const bool is_on_host = !is_host_ && options_.offload.parameters_are_on_host;
-    Gathered gathered(communicator, device, model_.units(), shards_, {arena.span()},
+    Gathered gathered(communicator, device, model_.units(), shards_,
+                      {.parameters = arena.span(), .halves = halves.span()},
                       is_in_file ? OwnChunks{{.file = &file}, is_host_}
                                  : OwnChunks{{arena.span()}, !is_on_host});
     parameters_.write(all);
@@ -225,7 +252,9 @@ class Rehearsal final : private ParameterOwner {
     }
   }
 
-  StateBytes here() const { return {parameters_.bytes(), gradients_.bytes(), rounded_.bytes()}; }
+  StateBytes here() const {
+    return {parameters_.bytes(), gradients_.bytes(), rounded_.bytes() + halves_.bytes()};
+  }
 
   void look() {
     if (const StateBytes now = here(); now.all() > most_.all()) {
@@ -241,6 +270,7 @@ class Rehearsal final : private ParameterOwner {
   Pages parameters_;
   Pages gradients_;
   Pages rounded_;
+  Pages halves_;
   Gathered* gathered_ = nullptr; ///< At stage 3.
   std::size_t started_ = 0;      ///< Buckets,
   std::size_t given_back_ = 0;   ///< and those whose remote part was freed.

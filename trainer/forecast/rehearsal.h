@@ -18,13 +18,13 @@ struct RehearsalOptions {
   Offload offload = {};
   std::size_t rows = 0;     ///< Of a batch, forward and backward at once.
   bool accumulates = false; ///< Several of these in a step.
-  bool is_rounded = false;  ///< The model computes with a CPU's copy in 16 bits.
+  bool is_rounded = false;  ///< The model computes with a copy in 16 bits, in paged memory.
 };
 
 struct StateBytes {
   std::size_t parameters = 0;
   std::size_t gradients = 0;
-  std::size_t rounded = 0; ///< A CPU's copy in 16 bits.
+  std::size_t rounded = 0; ///< That copy, and what is gathered for it at stage 3.
 
   std::size_t all() const { return parameters + gradients + rounded; }
 };

@@ -6,7 +6,7 @@
 namespace trainer {
 
 HostStates::HostStates(Device& device, std::vector<std::span<float>> rows)
-    : rows_(std::move(rows)), largest_(largest(rows_.front().size())),
+    : device_(device), rows_(std::move(rows)), largest_(largest(rows_.front().size())),
       memory_(device.allocate(memory_bytes(rows_.size(), rows_.front().size()) / sizeof(float),
                               DType::f32)),
       in_(device.make_stream()), out_(device.make_stream()) {
@@ -23,8 +23,13 @@ std::size_t HostStates::largest(std::size_t count) {
   return std::min(count, std::clamp(part, k_least, k_most));
 }
 
-std::size_t HostStates::memory_bytes(std::size_t rows, std::size_t count) {
-  return k_slots * rows * largest(count) * sizeof(float);
+std::size_t HostStates::memory_bytes(std::size_t rows, std::size_t count, bool rounds_first) {
+  return k_slots * largest(count) * (rows * sizeof(float) + (rounds_first ? sizeof(Bf16Value) : 0));
+}
+
+void HostStates::round_first(const Buffer& halves) {
+  halves_ = halves;
+  half_memory_ = device_.allocate(k_slots * largest_, halves.dtype());
 }
 
 void HostStates::begin() { in_->wait(*out_->record()); }
@@ -46,9 +51,15 @@ RowPointers HostStates::take(Stream& stream, std::size_t at, std::size_t count) 
 }
 
 void HostStates::put_back(Stream& stream) {
+  if (halves_) {
+    device_.kernels().narrow(stream, count_, halves_.type, memory(0), half_memory().memory);
+  }
   out_->wait(*stream.record());
   for (std::size_t row = 0; row < rows_.size(); ++row) {
     out_->copy(memory(row), rows_[row].data() + at_, count_ * sizeof(float));
+  }
+  if (halves_) {
+    out_->copy(half_memory().memory, (halves_ + at_).memory, count_ * size_of(halves_.type));
   }
   is_free_[slot_] = out_->record();
 }

@@ -22,6 +22,10 @@ class HostStates {
   /// `rows`: pinned memory, at least one, all of one length. All arguments outlive this.
   HostStates(Device& device, std::vector<std::span<float>> rows);
 
+  /// From now on the values of the first row go back in the type of `halves`, too, to this pinned
+  /// memory, as long as a row.
+  void round_first(const Buffer& halves);
+
   /// Values of each row that are updated at a time, at most; of rows of so many.
   static std::size_t largest(std::size_t count);
   std::size_t largest() const { return largest_; }
@@ -37,7 +41,7 @@ class HostStates {
   std::unique_ptr<Event> record() { return out_->record(); }
 
   /// Bytes of the device's memory for pieces of rows of so many values.
-  static std::size_t memory_bytes(std::size_t rows, std::size_t count);
+  static std::size_t memory_bytes(std::size_t rows, std::size_t count, bool rounds_first = false);
 
  private:
   /// A piece that comes, one that is updated, and one that goes back.
@@ -47,9 +51,15 @@ class HostStates {
     return memory_.data() + (slot_ * rows_.size() + row) * largest_;
   }
 
+  /// Of a piece of the first row in 16 bits.
+  TypedPointer half_memory() const { return TypedPointer(half_memory_) + slot_ * largest_; }
+
+  Device& device_;
   std::vector<std::span<float>> rows_;
   std::size_t largest_;
   Buffer memory_;                                       ///< (k_slots, rows, largest)
+  TypedPointer halves_;                                 ///< Null: round_first() was not called.
+  Buffer half_memory_ = Buffer(0);                      ///< (k_slots, largest)
   std::array<std::shared_ptr<Event>, k_slots> is_free_; ///< What was in a slot has gone back.
   std::size_t slot_ = 0;                                ///< Of the piece that is taken.
   std::size_t at_ = 0;

@@ -126,6 +126,9 @@ class Optimizer {
   /// Where update() also writes parameters in bf16: a whole arena in device memory; null: nowhere.
   void set_rounded(Bf16Value* rounded) { rounded_ = rounded; }
 
+  /// update() also writes parameters on the host in the type of `halves`, to this pinned memory.
+  void round_on_host(const Buffer& halves) { host_->round_first(halves); }
+
   std::int64_t step() const { return step_; }
   /// The state of the last announced step, in device memory.
   const StepState* state() const { return static_cast<const StepState*>(state_.memory()); }

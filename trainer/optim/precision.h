@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include "trainer/device/buffer.h"
+
 namespace trainer {
 
 enum class Precision : std::int64_t { fp32, bf16, fp16 };
@@ -18,6 +20,11 @@ inline Precision parse_precision(const std::string& name) {
 }
 inline const char* precision_name(Precision precision) {
   return precision == Precision::fp16 ? "fp16" : precision == Precision::bf16 ? "bf16" : "fp32";
+}
+
+/// The type of the 16 bits of bf16 or fp16.
+inline DType half_type(Precision precision) {
+  return precision == Precision::fp16 ? DType::f16 : DType::bf16;
 }
 
 /// Rounds values to 16 bits, infinite if too large; `to` may be `from`. Returns whether all results

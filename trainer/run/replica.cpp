@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/device/cpu/plain_layers.h"
 #include "trainer/device/host_memory.h"
 #include "trainer/device/host_view.h"
 #include "trainer/strategy/gathered.h"
@@ -97,8 +98,9 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
       own_memory(sharding.stage == 3 && offload.parameters_are_on_host && !device.is_host()
                      ? device.allocate_pinned(floats_in(own), DType::f32)
                      : Buffer(0)),
+      own_halves(0),
       gradient_memory(sharding.stage >= 2 ? device.allocate_paged(parameters.size()) : Buffer(0)),
-      rounded(0), factors(0),
+      rounded(0), halves(0), factors(0),
       optimizer(optimizer_options, parameters, {}, device, &model->tensors(), own,
                 {.moments = offload.optimizer,
                  .moments_are_on_host = offload.optimizer_is_on_host && !device.is_host(),
@@ -125,7 +127,7 @@ Replica::Replica(const ModelOptions& model_options, const OptimizerOptions& opti
 
 Replica::Replica(const ModelOptions& model_options, Device& device_)
     : device(device_), model(make_model(model_options, device)), memory(0), own_memory(0),
-      gradient_memory(0), rounded(0), factors(0),
+      own_halves(0), gradient_memory(0), rounded(0), halves(0), factors(0),
       optimizer({}, {}, {}, device, nullptr, {ArenaRange{}}) {}
 
 void Replica::place(std::span<float> parameters_, std::span<float> gradients_) {
@@ -142,12 +144,12 @@ void Replica::compute_in(Precision precision_) {
   if (precision == Precision::fp32) {
     return;
   }
-  device.multiply_in(precision == Precision::bf16 ? DType::bf16 : DType::f16);
-  if (device.activation_type() == DType::bf16 && model->takes_rounded() && sharding.stage < 3) {
+  device.multiply_in(half_type(precision));
+  if (takes_factors() && sharding.stage < 3) {
     factors = device.allocate(factors_size(*model), DType::bf16);
     optimizer.set_rounded(sharding.stage == 0 ? factors_at() : nullptr);
   }
-  if (!rounds()) {
+  if (!rounds() && sharding.stage < 3) {
     return;
   }
   rounded = sharding.stage == 3 ? device.allocate_paged(parameters.size())
@@ -183,11 +185,22 @@ std::string Replica::suspect() const {
 
 std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator,
                                                 UpdatedBuckets* updated) const {
-  const Arenas arenas{parameters,     gradients,    rounds() ? precision : Precision::fp32,
-                      rounded.span(), factors_at(), sharding.stage == 0,
-                      &device,        updated};
+  Arenas arenas{.parameters = parameters,
+                .gradients = gradients,
+                .precision = rounded.size() > 0 ? precision : Precision::fp32,
+                .rounded = rounded.span(),
+                .halves = halves.span(),
+                .factors = factors_at(),
+                .keeps_factors = sharding.stage == 0,
+                .device = &device,
+                .updated = updated};
   if (sharding.stage < 3) {
     return std::make_unique<Replicated>(model->units(), arenas);
+  }
+  for (const Tensor& tensor : model->tensors().tensors()) {
+    if (tensor.is_embedding) {
+      arenas.embeddings.push_back(tensor.range());
+    }
   }
   auto owner = std::make_unique<Gathered>(communicator, device, model->units(),
                                           shards(communicator), arenas, own_chunks());
@@ -195,9 +208,27 @@ std::unique_ptr<Replicated> Replica::make_owner(Communicator& communicator,
   return owner;
 }
 
+/// What a rank gathers in 16 bits, and its own part of that, where it has it elsewhere.
+void Replica::make_halves(Communicator& communicator) {
+  halves = Buffer(0);
+  own_halves = Buffer(0);
+  if (precision == Precision::fp32 || (communicator.world_size() == 1 && device.is_host())) {
+    communicator.use_on_device(parameters);
+    return;
+  }
+  halves = device.allocate_paged(parameters.size() / 2);
+  communicator.use_on_device(halves.span());
+  if (own_memory.size() > 0) {
+    own_halves = device.allocate_pinned(own_memory.size(), half_type(precision));
+    plain_narrow(device.stream(), own_memory.size(), own_halves.dtype(), own_memory.data(),
+                 own_halves.memory());
+    optimizer.round_on_host(own_halves);
+  }
+}
+
 void Replica::attach(Communicator& communicator, std::size_t more) {
   if (sharding.stage == 3) {
-    communicator.use_on_device(parameters);
+    make_halves(communicator);
   }
   const bool is_apart = gradient_memory.size() > 0;
   if (is_apart || !device.is_host()) {

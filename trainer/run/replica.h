@@ -92,9 +92,13 @@ struct Replica {
   /// Of a replica that ranks share: the parameters that this rank has to stay.
   OwnChunks own_chunks() const {
     ValueFile* const file = optimizer.parameter_file();
-    return file != nullptr         ? OwnChunks{{.file = file}, device.is_host()}
-           : own_memory.size() > 0 ? OwnChunks{{own_memory.span()}, false}
-                                   : OwnChunks{{parameters}, true};
+    return file != nullptr ? OwnChunks{{.file = file}, device.is_host()}
+           : own_memory.size() > 0
+               ? OwnChunks{{.memory = own_memory.span(),
+                            .halves =
+                                own_halves.size() > 0 ? TypedPointer(own_halves) : TypedPointer()},
+                           false}
+               : OwnChunks{{parameters}, true};
   }
   /// The tensor with the largest parameter that this rank has, TensorTable::suspect(). Waits for
   /// the device.
@@ -112,19 +116,28 @@ struct Replica {
   Buffer memory;               ///< What parameters lie in that are not in the communicator's.
   std::span<float> parameters; ///< At stage 3 only what own_chunks() says is there to stay.
   Buffer own_memory;           ///< Its own chunks in pinned memory; empty: `parameters` has them.
+  Buffer own_halves;           ///< The same in 16 bits, where these are gathered.
   Buffer gradient_memory;      ///< What gradients lie in, likewise.
   std::span<float> gradients;
   std::span<float> registered; ///< Those that attach() was asked for besides, of the host's; right
                                ///< behind the gradients where these are registered there too.
   Precision precision = Precision::fp32;
   Buffer rounded; ///< As Arenas has it.
+  Buffer halves;  ///< Likewise.
   Buffer factors; ///< Likewise; the optimizer writes them, but where others update, too (ZeRO).
   Optimizer optimizer;
 
  private:
-  Bf16Value* factors_at() const {
-    return factors.size() > 0 ? static_cast<Bf16Value*>(factors.memory()) : nullptr;
+  /// Whether products take a copy of the weights in bf16.
+  bool takes_factors() const {
+    return precision == Precision::bf16 && device.activation_type() == DType::bf16 &&
+           model->takes_rounded();
   }
+  Bf16Value* factors_at() const {
+    const Buffer& of = sharding.stage == 3 ? halves : factors;
+    return takes_factors() && of.size() > 0 ? static_cast<Bf16Value*>(of.memory()) : nullptr;
+  }
+  void make_halves(Communicator& communicator);
 
   Replica(const ModelOptions& model_options, const OptimizerOptions& optimizer_options,
           Device& device_, Communicator* communicator, const Sharding& sharding_,

@@ -7,8 +7,17 @@ namespace trainer {
 Gathered::Gathered(Communicator& communicator, Device& device, const std::vector<ArenaRange>& units,
                    const Shards& shards, const Arenas& arenas, const OwnChunks& own)
     : Replicated(units, arenas), communicator_(communicator), device_(device), shards_(shards),
-      own_(own), copies_(own.is_arena ? nullptr : device.make_stream()),
+      own_(own), type_(is_in_halves() ? half_type(arenas.precision) : DType::f32),
+      copies_(device.is_host() || (own.is_arena && !is_in_halves()) ? nullptr
+                                                                    : device.make_stream()),
       gathers_(communicator.world_size() > 1 || copies_), fetched_(units_.size()) {
+  for (const ArenaRange& unit : units_) {
+    has_factors_of_.push_back(arenas_.factors != nullptr &&
+                              std::none_of(arenas_.embeddings.begin(), arenas_.embeddings.end(),
+                                           [&](const ArenaRange& e) {
+                                             return e.first < unit.last && unit.first < e.last;
+                                           }));
+  }
   own_.for_each(shards_.own_of_buckets(), [&](std::size_t at, const ArenaRange& /*mine*/) {
     buckets_.push_back({.own_at = at});
   });
@@ -61,7 +70,7 @@ void Gathered::start_read(std::size_t number) {
     return;
   }
   const ArenaRange mine = shards_.own(number);
-  std::span<float> to = arenas_.parameters.subspan(mine.first, mine.size());
+  std::span<float> to = parameters(mine);
   if (copies_) {
     bucket.staging = find_staging();
     to = staging_[bucket.staging].memory.span().first(mine.size());
@@ -79,20 +88,37 @@ std::shared_ptr<const Event> Gathered::updated_of(std::size_t bucket) {
   return arenas_.updated == nullptr ? nullptr : arenas_.updated->take(bucket);
 }
 
-/// To the GPU.
-void Gathered::copy_own(std::size_t number) {
+/// To where it is gathered.
+void Gathered::bring_own(std::size_t number) {
   Bucket& bucket = buckets_[number];
   const ArenaRange mine = shards_.own(number);
-  const bool was_read = own_.values.file != nullptr;
-  const float* const from =
-      was_read ? staging_[bucket.staging].memory.data() : own_.values.memory.data() + bucket.own_at;
-  copies_->wait(*device_.stream().record());
-  if (const auto updated = updated_of(number); updated != nullptr && !was_read) {
-    copies_->wait(*updated);
+  const StoredValues& values = own_.values;
+  const bool was_read = values.file != nullptr;
+  Stream& stream = copies_ ? *copies_ : device_.stream();
+  if (copies_) {
+    copies_->wait(*device_.stream().record());
   }
-  copies_->copy(from, arenas_.parameters.data() + mine.first, mine.size() * sizeof(float));
-  bucket.copied = copies_->record();
-  if (was_read) {
+  if (const auto updated = updated_of(number); updated != nullptr && !was_read) {
+    stream.wait(*updated);
+  }
+  if (values.halves) {
+    stream.copy((values.halves + bucket.own_at).memory, gathered(mine).data(),
+                mine.size() * size_of(type_));
+  } else {
+    if (copies_ && (was_read || !own_.is_arena)) {
+      stream.copy(was_read ? staging_[bucket.staging].memory.data()
+                           : values.memory.data() + bucket.own_at,
+                  parameters(mine).data(), mine.size() * sizeof(float));
+    }
+    if (is_in_halves()) {
+      device_.kernels().narrow(stream, mine.size(), type_, parameters(mine).data(),
+                               gathered(mine).data());
+    }
+  }
+  if (copies_) {
+    bucket.copied = copies_->record();
+  }
+  if (copies_ && was_read) {
     staging_[bucket.staging].copied = bucket.copied;
     staging_[bucket.staging].is_taken = false;
   }
@@ -111,17 +137,19 @@ void Gathered::start(std::size_t number) {
     return;
   }
   const ArenaRange& range = shards_.buckets()[number];
-  const std::span<float> whole = arenas_.parameters.subspan(range.first, range.size());
-  device_.commit(whole);
+  device_.commit(gathered(range));
   if (bucket.read) {
+    if (is_in_halves()) { // They come to the arena.
+      device_.commit(parameters(shards_.own(number)));
+    }
     end_read(bucket);
   }
-  if (copies_) {
-    copy_own(number);
+  if (copies_ || is_in_halves()) {
+    bring_own(number);
   }
   const std::shared_ptr<const Event> ready = copies_ ? bucket.copied : updated_of(number);
   bucket.ticket = communicator_.start({.kind = Collective::Kind::all_gather,
-                                       .range = whole,
+                                       .range = {gathered(range).data(), range.size(), type_},
                                        .name = "parameters",
                                        .after = ready.get()});
 }
@@ -134,8 +162,7 @@ void Gathered::wait(std::size_t number) {
   if (gathers_) {
     communicator_.wait_in(device_.stream(), bucket.ticket);
   } else if (bucket.read) {
-    const ArenaRange mine = shards_.own(number);
-    device_.commit(arenas_.parameters.subspan(mine.first, mine.size()));
+    device_.commit(parameters(shards_.own(number)));
     end_read(bucket);
   }
   if (bucket.copied) { // One rank's gather has not waited for it.
@@ -148,11 +175,14 @@ void Gathered::wait(std::size_t number) {
 void Gathered::give_back(std::size_t number) {
   wait(number);
   buckets_[number].is_here = false;
+  const ArenaRange& range = shards_.buckets()[number];
+  if (is_in_halves()) {
+    device_.discard(gathered(range));
+  }
   if (own_.is_arena && own_.values.file == nullptr) {
     discard_others(device_, shards_, number, arenas_.parameters);
   } else {
-    const ArenaRange& range = shards_.buckets()[number];
-    device_.discard(arenas_.parameters.subspan(range.first, range.size()));
+    device_.discard(parameters(range));
   }
 }
 
@@ -195,7 +225,20 @@ UnitMemory Gathered::need(std::size_t unit) {
   for (std::size_t bucket = range.first; bucket < range.last; ++bucket) {
     wait(bucket);
   }
-  return Replicated::need(unit);
+  UnitMemory memory = Replicated::need(unit);
+  if (has_factors_of_[unit]) {
+    memory.rounded = arenas_.factors + units_[unit].first;
+  }
+  return memory;
+}
+
+void Gathered::round(std::size_t unit) {
+  if (!is_in_halves()) {
+    Replicated::round(unit);
+    return;
+  }
+  device_.kernels().widen(device_.stream(), units_[unit].size(), type_,
+                          gathered(units_[unit]).data(), rounded(unit).data());
 }
 
 void Gathered::done(std::size_t unit) {

@@ -5,6 +5,10 @@
 // mapped to their places and read ahead, a GPU's are copied there on a stream of their own, from
 // pinned memory that the file was read into.
 //
+// Where the model computes in 16 bits, they travel in 16 bits: between ranks, and from a GPU's
+// pinned memory. Each rank rounds its own before a gather, or has them rounded since they were
+// updated, and so the bits are those of parameters that were gathered and then rounded.
+//
 // The first pass records the order in which the model needs its units; from then on the gather of
 // the next unit starts before the wait for this one, and runs while this one is computed with. So
 // two units are in memory at a time, and the buckets that they share with others; but one of a
@@ -66,21 +70,34 @@ class Gathered final : public Replicated {
   void start(std::size_t bucket);
   void start_read(std::size_t bucket);
   void end_read(Bucket& bucket);
-  void copy_own(std::size_t bucket);
+  void bring_own(std::size_t bucket);
   std::shared_ptr<const Event> updated_of(std::size_t bucket);
   void give_back(std::size_t bucket);
   std::size_t find_staging();
   ArenaRange buckets_of(std::size_t unit) const;
+  bool is_in_halves() const { return !arenas_.halves.empty(); }
+  std::span<float> parameters(const ArenaRange& range) const {
+    return arenas_.parameters.subspan(range.first, range.size());
+  }
+  /// The paged memory in which values are gathered.
+  std::span<float> gathered(const ArenaRange& range) const {
+    return is_in_halves() ? arenas_.halves.subspan(range.first / 2, range.size() / 2)
+                          : parameters(range);
+  }
+  void round(std::size_t unit) override;
 
   Communicator& communicator_;
   Device& device_;
   Shards shards_;
   OwnChunks own_;
-  std::unique_ptr<Stream> copies_; ///< Of own chunks to a GPU; null: they are in the arena.
-  bool gathers_;                   ///< From other ranks, or to a GPU.
+  DType type_; ///< In which values are gathered.
+  /// Of own chunks to where a GPU gathers them; null: they are there.
+  std::unique_ptr<Stream> copies_;
+  bool gathers_; ///< From other ranks, or to a GPU.
   std::vector<Staging> staging_;
   std::vector<Bucket> buckets_;
-  std::vector<bool> fetched_; ///< Per unit.
+  std::vector<bool> fetched_;        ///< Per unit.
+  std::vector<bool> has_factors_of_; ///< Per unit: `halves` is what products multiply.
   struct Use {
     std::size_t unit;
     bool needs; ///< need(); else done().

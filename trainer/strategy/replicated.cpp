@@ -18,23 +18,26 @@ void Replicated::begin_pass() {
   }
 }
 
+void Replicated::round(std::size_t unit) {
+  round_to(arenas_.precision, arenas_.parameters.subspan(units_[unit].first, units_[unit].size()),
+           rounded(unit));
+}
+
 UnitMemory Replicated::need(std::size_t unit) {
-  const std::span<float> parameters =
-      arenas_.parameters.subspan(units_[unit].first, units_[unit].size());
   if (arenas_.updated != nullptr) {
     arenas_.updated->wait(arenas_.device->stream(), units_[unit]);
   }
   float* const gradients =
       arenas_.gradients.empty() ? nullptr : arenas_.gradients.data() + units_[unit].first;
   if (arenas_.precision == Precision::fp32) {
-    return {parameters.data(), gradients,
+    return {arenas_.parameters.data() + units_[unit].first, gradients,
             has_factors_ ? arenas_.factors + units_[unit].first : nullptr};
   }
   if (!is_rounded_[unit]) {
     if (arenas_.device != nullptr) {
       arenas_.device->commit(rounded(unit));
     }
-    round_to(arenas_.precision, parameters, rounded(unit));
+    round(unit);
     is_rounded_[unit] = true;
   }
   return {rounded(unit).data(), gradients};

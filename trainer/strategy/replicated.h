@@ -21,11 +21,16 @@ struct Arenas {
   std::span<float> gradients = {}; ///< Empty if only evaluate() is called.
   Precision precision = Precision::fp32;
   std::span<float> rounded = {}; ///< The 16-bit copy that the model computes with; not of fp32.
+  /// As Gathered gathers parameters in 16 bits, in paged memory of half as many floats; empty: it
+  /// gathers float32.
+  std::span<float> halves = {};
   /// UnitMemory::rounded of all parameters, in this device's memory; null: no such copy.
   Bf16Value* factors = nullptr;
   bool keeps_factors = false;        ///< Who changes parameters writes them there too.
   Device* device = nullptr;          ///< Of paged memory, which it commits.
   UpdatedBuckets* updated = nullptr; ///< Of parameters that may still be being updated; or null.
+  /// Of which products in 16 bits read some rows behind the last one (Matmul::b_rows).
+  std::vector<ArenaRange> embeddings = {};
 };
 
 class Replicated : public ParameterOwner {
@@ -46,6 +51,8 @@ class Replicated : public ParameterOwner {
 
  protected:
   std::span<float> rounded(std::size_t unit) const;
+  /// Writes a unit's rounded copy, which has memory.
+  virtual void round(std::size_t unit);
 
   const std::vector<ArenaRange>& units_;
   Arenas arenas_;

@@ -42,6 +42,7 @@ struct Run {
   Offload offload = {};
   Precision precision = Precision::fp32;
   MatmulPrecision products = MatmulPrecision::highest;
+  bool begins_rounded = false; ///< With parameters of `precision`.
 };
 
 Run on_images(std::vector<std::size_t> hidden = {40, 19}) {
@@ -70,13 +71,33 @@ struct Learned {
   }
 };
 
+void round_parameters(CudaDevice& gpu, const Replica& replica) {
+  const auto round = [&](std::span<float> values) { round_to(replica.precision, values, values); };
+  if (replica.sharding.stage < 3) {
+    const HostView view(gpu, replica.parameters);
+    round(view.values());
+    view.write_back();
+    return;
+  }
+  const OwnChunks chunks = replica.own_chunks();
+  chunks.for_each(replica.own, [&](std::size_t at, const ArenaRange& range) {
+    std::vector<float> values(range.size());
+    chunks.values.read(gpu, at, values);
+    round(values);
+    chunks.values.write(gpu, at, values);
+  });
+}
+
 void train_on(CudaDevice& gpu, Communicator& communicator, int stage, const Run& run,
               std::mutex& mutex, Learned& learned) {
   Replica replica(fitted(run.model, run.data), {}, gpu, communicator, {stage, run.step.buckets},
                   run.offload);
-  replica.attach(communicator, k_vote_floats);
   replica.compute_in(run.precision);
+  replica.attach(communicator, k_vote_floats);
   replica.initialize(k_seed);
+  if (run.begins_rounded) {
+    round_parameters(gpu, replica);
+  }
   TrainingStep training(communicator, replica, run.step);
   Loader loader(run.data.train, gpu,
                 {run.rows, communicator.rank(), run.ranks, k_seed, 0, run.steps},
@@ -237,6 +258,46 @@ TEST_CASE("parameters in files have the bits of stage 0 on GPUs, and give all me
   CHECK(cuda_on_cpu::live() == before);
 }
 
+TEST_CASE("parameters in 16 bits have the same bits at stage 3 wherever a rank has its own") {
+  const std::size_t before = cuda_on_cpu::live();
+  const Variable page("DTRAIN_FAKE_PAGE", "16384");
+  const Variable with_blas("DTRAIN_FAKE_BLAS", "1");
+  const std::string folder = std::filesystem::temp_directory_path();
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    const std::string name = precision_name(precision);
+    CAPTURE(name);
+    // A step from rounded ones is stage 0's, which rounds no biases, gains or words.
+    for (Run first : {on_images(), on_text("bert")}) {
+      first.precision = precision;
+      first.begins_rounded = true;
+      first.steps = 1;
+      check_stage_3_with_and_without_pages(first);
+    }
+    Run run = on_text("gpt2");
+    run.precision = precision;
+    const Learned learned = train(3, run);
+    CHECK(learned.loss == doctest::Approx(train(0, run).loss).epsilon(0.01));
+    const auto check = [&](const Offload& offload) {
+      CAPTURE(offload.parameters_are_on_host);
+      CAPTURE(offload.optimizer_is_on_host);
+      run.offload = offload;
+      CHECK(train(3, run).has_the_bits_of(learned));
+    };
+    check({.optimizer_is_on_host = true});
+    check({.parameters = folder});
+    run.by_nccl = precision == Precision::bf16;
+    check({.parameters_are_on_host = true});
+    check({.optimizer_is_on_host = true, .parameters_are_on_host = true});
+    run.ranks = 1;
+    run.by_nccl = false;
+    run.offload = {.parameters_are_on_host = true};
+    const Learned alone = train(3, run);
+    run.offload = {.parameters = folder};
+    CHECK(train(3, run).has_the_bits_of(alone));
+  }
+  CHECK(cuda_on_cpu::live() == before);
+}
+
 TEST_CASE("stages 2 and 3 of ZeRO take the memory of the formulas on GPUs") {
   const Variable page("DTRAIN_FAKE_PAGE", "4096");
   Run run = on_images({128, 128, 128, 128});
@@ -300,6 +361,17 @@ TEST_CASE("what a plan says that a GPU takes, it takes") {
       CHECK((found < least || !run->model.is_of_text())); // A perceptron needs all at once.
       least = found;
     }
+    for (const bool is_on_host : {false, true}) {
+      options.precision = run->precision = Precision::bf16;
+      options.offload.parameters_are_on_host = run->offload.parameters_are_on_host = is_on_host;
+      const auto in_bf16 = make_gpu();
+      in_bf16->multiply_in(DType::bf16);
+      const double planned = static_cast<double>(plan_memory(options, 3, *in_bf16).most() + kept);
+      CHECK(static_cast<double>(train(3, *run).most_allocated) ==
+            doctest::Approx(planned).epsilon(0.03));
+    }
+    options.precision = run->precision = Precision::fp32;
+    options.offload.parameters_are_on_host = run->offload.parameters_are_on_host = true;
     run->ranks = options.ranks = 1;
     for (const int stage : {0, 3, 4}) { // With its parameters on the host; 4: and its moments.
       CAPTURE(stage);

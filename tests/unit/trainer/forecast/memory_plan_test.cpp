@@ -64,6 +64,10 @@ TEST_CASE("a plan in 16 bits has what the model computes with besides") {
   MemoryPlanOptions options = options_for(2);
   options.precision = Precision::bf16;
   CHECK(plan(options, 0).rounded == plan(options, 0).parameters);
+  // A perceptron needs all parameters at once: its copy, and what is gathered for it.
+  const double shared = static_cast<double>(plan(options, 3).rounded);
+  CHECK(shared ==
+        doctest::Approx(1.5 * static_cast<double>(plan(options, 0).parameters)).epsilon(0.05));
 }
 
 TEST_CASE("gradients of several passes are all there at once, at every stage") {

@@ -13,6 +13,7 @@
 #include "tests/unit/trainer/collectives/ranks.h"
 #include "tests/unit/trainer/temp_folder.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/collectives/forwarding.h"
 #include "trainer/collectives/single_rank.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
@@ -35,6 +36,7 @@ struct Run {
   std::uint64_t samples = 0;    ///< To stop at, with a shorter last step; 0: six whole ones.
   std::string checkpoints = {}; ///< Where it is saved at the end.
   Offload offload = {};
+  Precision precision = Precision::fp32;
 };
 
 struct Learned {
@@ -42,6 +44,21 @@ struct Learned {
   double loss = 0;
 
   bool operator==(const Learned&) const = default;
+};
+
+/// Counts bytes of parameters that are gathered, on rank 0.
+class Counting final : public ForwardingCommunicator {
+ public:
+  using Communicator::start;
+  using ForwardingCommunicator::ForwardingCommunicator;
+  Ticket start(Collective collective) override {
+    if (rank() == 0 && collective.name == "parameters") {
+      gathered += collective.range.size_bytes();
+    }
+    return ForwardingCommunicator::start(std::move(collective));
+  }
+
+  static inline std::size_t gathered = 0;
 };
 
 /// A CPU whose paged memory can be touched only where it is committed: what a GPU's is like.
@@ -87,12 +104,14 @@ class StrictDevice final : public CpuDevice {
 Learned train(int stage, const Run& run) {
   Learned learned;
   std::mutex mutex;
-  test::run_ranks_cleanly(run.ranks, {}, [&](Communicator& communicator) {
+  test::run_ranks_cleanly(run.ranks, {}, [&](Communicator& inner) {
+    Counting communicator(inner);
     const auto rank = static_cast<std::size_t>(communicator.rank());
     const Dataset data = synthetic_dataset(300, 1);
     StrictDevice device;
     Replica replica(fitted(run.model, data), run.optimizer, device, communicator,
                     {stage, run.step.buckets}, run.offload);
+    replica.compute_in(run.precision);
     replica.attach(communicator, k_vote_floats);
     replica.initialize(k_seed);
     TrainingStep training(communicator, replica, run.step);
@@ -199,6 +218,31 @@ TEST_CASE("every stage of ZeRO has the bits of stage 0, with what it has in file
     CHECK(train(stage, offloaded) == whole);
   }
   CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("in 16 bits every stage of ZeRO has the bits of stage 0, and parameters travel in them") {
+  const TempFolder folder;
+  Counting::gathered = 0;
+  train(3, {});
+  const std::size_t in_fp32 = Counting::gathered;
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    CAPTURE(precision_name(precision));
+    Run run{.step = {.buckets = 1 << 14, .clip_norm = 0.5}, .precision = precision};
+    const Learned whole = train(0, run);
+    for (const int stage : {1, 2, 3}) {
+      CAPTURE(stage);
+      Counting::gathered = 0;
+      CHECK(train(stage, run) == whole);
+    }
+    CHECK(Counting::gathered == in_fp32 / 2);
+    run.offload = {folder.path(), folder.path()};
+    CHECK(train(3, run) == whole);
+    run.offload = {};
+    run.ranks = 1;
+    const Learned alone = train(0, run);
+    run.offload = {folder.path(), folder.path()};
+    CHECK(train(3, run) == alone);
+  }
 }
 
 TEST_CASE("one rank with its parameters in files has the bits, and the checkpoint, of stage 0") {
