@@ -18,7 +18,6 @@ enum cudaError_t : int {
   cudaErrorLaunchFailure = 719,
   cudaErrorUnknown = 999,
 };
-enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaDeviceAttr {
   cudaDevAttrClockRate = 13,
@@ -48,9 +47,6 @@ struct cudaDeviceProp {
   int minor;
   int multiProcessorCount;
 };
-struct cudaPointerAttributes {
-  cudaMemoryType type;
-};
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaDriverGetVersion(int* version);
@@ -74,7 +70,6 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);

@@ -38,16 +38,6 @@ constexpr int k_multiprocessors = 3; ///< Of a GPU: few, so that a block takes s
 int gpus() { return number("DTRAIN_FAKE_GPUS", 2); }
 int driver() { return number("DTRAIN_FAKE_DRIVER", k_version); }
 
-bool is_pinned(const void* at) {
-  const auto* byte = static_cast<const std::byte*>(at);
-  auto it = world().pinned.upper_bound(byte);
-  if (it == world().pinned.begin()) {
-    return false;
-  }
-  --it;
-  return byte < it->first + it->second;
-}
-
 } // namespace
 
 World& world() {
@@ -262,17 +252,5 @@ cudaError_t cudaFreeHost(void* memory) {
     fail("pinned memory is given back that was not given out");
   }
   delete[] room;
-  return cudaSuccess;
-}
-
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
-  const std::lock_guard lock(world().mutex);
-  ++world().calls[__func__];
-  const auto& all = world().gpus;
-  const bool is_on_one = std::any_of(all.begin(), all.end(),
-                                     [&](const auto& gpu) { return gpu.second.holds(memory); });
-  attributes->type = is_on_one           ? cudaMemoryTypeDevice
-                     : is_pinned(memory) ? cudaMemoryTypeHost
-                                         : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }

@@ -139,8 +139,10 @@ class Gpu final : public CudaDevice {
     if (bytes > 0) {
       check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
                  fmt::format("{} bytes of pinned memory", bytes));
+      note_memory(memory, bytes);
     }
     return {memory, count, dtype, {Memory::Kind::pinned, index_}, [](void* what) {
+              forget_memory(what);
               cudaFreeHost(what);
             }};
   }

@@ -58,13 +58,6 @@ bool is_launch_blocking() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// Whether it is host memory that was not allocated by CUDA.
-bool is_pageable(const void* memory) {
-  cudaPointerAttributes attributes{};
-  return cudaPointerGetAttributes(&attributes, memory) != cudaSuccess ||
-         attributes.type == cudaMemoryTypeUnregistered;
-}
-
 constexpr const char* k_some_work = "work on a GPU (--cuda-launch-blocking names the kernel)";
 
 class CudaEvent final : public Event {

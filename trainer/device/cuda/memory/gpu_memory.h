@@ -8,6 +8,12 @@
 
 namespace trainer {
 
+/// Notes what CUDA copies by itself: memory of a GPU, or pinned.
+void note_memory(const void* first, std::size_t bytes);
+void forget_memory(const void* first);
+/// Whether it is the host's, and not noted: who copies it waits.
+bool is_pageable(const void* memory);
+
 class GpuMemory {
  public:
   explicit GpuMemory(int gpu) : gpu_(gpu) {}

@@ -112,6 +112,7 @@ void* PagedMemory::reserve(std::size_t bytes) {
   auto* const first = reinterpret_cast<std::byte*>(at); // NOLINT(*-no-int-to-ptr): the driver's
   const std::lock_guard lock(mutex_);
   regions_[first] = {first, pages * page_, std::vector<Page>(pages), {}};
+  note_memory(first, pages * page_);
   return first;
 }
 
@@ -128,6 +129,7 @@ void PagedMemory::free(void* memory) {
       release(region.pages[page].handle);
     }
   }
+  forget_memory(region.first);
   driver_.free(address(region.first), region.bytes);
   regions_.erase(it);
 }
