@@ -96,9 +96,6 @@ class Gpu final : public CudaDevice {
     const std::size_t bytes = count * size_of(dtype);
     void* memory = nullptr;
     if (bytes > 0) {
-      if (paged_ != nullptr) {
-        paged_->trim();
-      }
       if (const int error = allocated_.allocate(bytes, &memory); error != cudaSuccess) {
         allocated_.fail_without(bytes, error);
       }

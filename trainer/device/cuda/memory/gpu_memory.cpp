@@ -48,6 +48,9 @@ bool is_pageable(const void* memory) {
 
 int GpuMemory::allocate(std::size_t bytes, void** to) {
   change();
+  if (trim_) {
+    trim_();
+  }
   cudaError_t error = cudaSetDevice(gpu_);
   if (error == cudaSuccess && (error = cudaMalloc(to, bytes)) == cudaSuccess) {
     add(static_cast<std::ptrdiff_t>(bytes));

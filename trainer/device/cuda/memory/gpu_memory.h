@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 namespace trainer {
 
@@ -20,9 +22,12 @@ class GpuMemory {
 
   int gpu() const { return gpu_; }
 
-  /// By CUDA's runtime, whose error code this returns.
+  /// By CUDA's runtime, whose error code this returns, behind what set_trim() was given.
   int allocate(std::size_t bytes, void** to);
   void free(void* memory, std::size_t bytes);
+
+  /// What frees memory that is kept to be used again; null: nothing.
+  void set_trim(std::function<void()> trim) { trim_ = std::move(trim); }
 
   /// Call before memory is allocated elsewhere that kernels use: CUDA graphs refer to addresses.
   void change() { ++changes_; }
@@ -41,6 +46,7 @@ class GpuMemory {
 
  private:
   int gpu_;
+  std::function<void()> trim_;
   std::atomic<std::uint64_t> changes_{0};
   std::atomic<std::size_t> bytes_{0}; ///< Allocated now.
   std::atomic<std::size_t> most_{0};

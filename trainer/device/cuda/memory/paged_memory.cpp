@@ -93,11 +93,13 @@ std::unique_ptr<PagedMemory> PagedMemory::make(GpuMemory& memory, Stream& stream
 
 PagedMemory::PagedMemory(GpuMemory& memory, Stream& stream, const Driver& driver, std::size_t page)
     : gpu_(memory.gpu()), memory_(memory), stream_(stream), driver_(driver), page_(page) {
+  memory_.set_trim([this] { trim(); });
   const std::lock_guard lock(opened().mutex);
   opened().gpus.insert(gpu_);
 }
 
 PagedMemory::~PagedMemory() {
+  memory_.set_trim(nullptr);
   for (const Handle handle : free_) {
     driver_.release(handle);
   }
