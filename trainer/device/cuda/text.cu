@@ -148,10 +148,7 @@ __device__ void walk_row(std::size_t width, const Work& work, Value* row, More*.
   walk<1, 1>(of_block(), done, width - done, work, row, more...);
 }
 
-__device__ inline float power_of_e(float x) {
-  constexpr float k_log2_e = 1.44269504F;
-  return power_of_two(x * k_log2_e);
-}
+__device__ inline float power_of_e(float x) { return power_of_two(x * k_log2_e); }
 
 /// One block per slot: reads and writes each logit, reads it twice unless the row is kept in shared
 /// memory (`keeps`), and takes two exponentials.
