@@ -179,7 +179,7 @@ void Gathered::give_back(std::size_t number) {
   if (is_in_halves()) {
     device_.discard(gathered(range));
   }
-  if (own_.is_arena && own_.values.file == nullptr) {
+  if (own_.is_arena && own_.values.file == nullptr) { // Rank 0 of CPUs drew all weights there.
     discard_others(device_, shards_, number, arenas_.parameters);
   } else {
     device_.discard(parameters(range));

@@ -7,7 +7,8 @@
 //
 // Where the model computes in 16 bits, they travel in 16 bits: between ranks, and from a GPU's
 // pinned memory. Each rank rounds its own before a gather, or has them rounded since they were
-// updated, and so the bits are those of parameters that were gathered and then rounded.
+// updated, and so the bits are those of parameters that were gathered and then rounded, but for
+// fp16's largest: 65520 and more travel as 65504, and round_to() would make them infinite.
 //
 // The first pass records the order in which the model needs its units; from then on the gather of
 // the next unit starts before the wait for this one, and runs while this one is computed with. So
