@@ -21,6 +21,7 @@ using nlohmann::json;
 
 constexpr const char* k_manifest_format = "dtrain-1";
 constexpr std::string_view k_number_prefix = "step-";
+constexpr std::string_view k_model_prefix = "config.json."; ///< Of the model's description.
 constexpr std::string_view k_file_suffix = ".safetensors";
 constexpr std::string_view k_manifest_suffix = ".json";
 constexpr std::string_view k_part_infix = ".rank-";
@@ -131,7 +132,8 @@ std::vector<NumberedFile> numbered_files(const std::string& folder) {
   struct Found {
     bool is_whole = false;
     bool has_parts = false;
-    bool says_parts = false; ///< Its manifest does.
+    bool has_manifest = false; ///< Written last and removed first: alone, it tells of a loss.
+    bool says_parts = false;   ///< Its manifest does.
   };
   std::map<std::string, Found> stems;
   std::error_code error;
@@ -144,6 +146,7 @@ std::vector<NumberedFile> numbered_files(const std::string& folder) {
     const std::string_view rest = std::string_view(file).substr(dot);
     Found& found = stems[file.substr(0, dot)];
     found.is_whole |= rest == k_file_suffix;
+    found.has_manifest |= rest == k_manifest_suffix;
     found.says_parts |= rest == k_manifest_suffix && is_in_parts(read_json(entry.path().string()));
     found.has_parts |=
         found.says_parts || (rest.starts_with(k_part_infix) && rest.ends_with(k_file_suffix));
@@ -153,8 +156,9 @@ std::vector<NumberedFile> numbered_files(const std::string& folder) {
     const char* const last = stem.data() + stem.size();
     std::int64_t number = 0;
     const auto [stop, wrong] = std::from_chars(stem.data() + k_number_prefix.size(), last, number);
-    if (wrong == std::errc() && stop == last && (found.is_whole || found.has_parts)) {
-      const bool is_manifest = found.says_parts || !found.is_whole;
+    if (wrong == std::errc() && stop == last &&
+        (found.is_whole || found.has_parts || found.has_manifest)) {
+      const bool is_manifest = found.says_parts || (found.has_parts && !found.is_whole);
       files.push_back({number, path_in(folder, stem + std::string(is_manifest ? k_manifest_suffix
                                                                               : k_file_suffix))});
     }
@@ -214,7 +218,8 @@ void remove_unfinished(const std::string& folder) {
   std::error_code ignored; // What stays does no harm.
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string file = entry.path().filename().string();
-    if (file.starts_with(k_number_prefix) && file.find(".tmp.") != std::string::npos) {
+    if ((file.starts_with(k_number_prefix) || file.starts_with(k_model_prefix)) &&
+        file.find(".tmp.") != std::string::npos) {
       fs::remove(entry.path(), ignored);
     }
   }

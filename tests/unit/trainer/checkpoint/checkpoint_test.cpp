@@ -213,12 +213,14 @@ TEST_CASE(
                    std::filesystem::remove(std::filesystem::path(path).replace_extension(".json"));
                  }),
                  "not finished"));
+  CHECK(contains(damaged_by([](const auto& path) { std::filesystem::remove(path); }), "cannot"));
 }
 
 TEST_CASE("what a killed process had begun to write is removed, and nothing else") {
   const TempFolder folder;
   folder.write("step-000000012.safetensors.tmp.99", "x");
   folder.write("step-000000012.json.tmp.99", "x");
+  folder.write("config.json.tmp.99", "x");
   folder.write("notes.tmp.99", "mine");
   remove_unfinished(folder.path());
   const std::filesystem::directory_iterator files(folder.path());
