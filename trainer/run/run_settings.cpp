@@ -104,7 +104,8 @@ std::string difference(const RunSettings& mine, const RunSettings& first) {
   compare("the use of --checkpoint-dir", mine.saves, first.saves);
   compare("--log-every", mine.log_every, first.log_every);
   compare("--checkpoint-every", mine.checkpoint_every, first.checkpoint_every);
-  compare("the kind of device (DTRAIN_CPU_KERNELS, --device, or the GPUs' models)",
+  compare("the kind of device, which is to be the same on all (--device=cpu, GPUs of one "
+          "architecture, DTRAIN_CPU_KERNELS),",
           std::string_view(mine.kernels.data()), std::string_view(first.kernels.data()));
   compare("the learning rate", mine.learning_rate.text(), first.learning_rate.text());
   if (found.empty() && !(mine == first)) {

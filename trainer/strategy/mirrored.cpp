@@ -37,7 +37,8 @@ std::vector<std::string> parse_devices(const std::string& text) {
     }
     if (!devices.empty() && devices.front().substr(0, 3) != device.substr(0, 3)) {
       throw UsageError(fmt::format("--devices={}: CPUs and GPUs in one process; their kernels "
-                                   "round otherwise, and replicas would drift apart",
+                                   "round otherwise, and replicas would drift apart; use GPUs "
+                                   "alone, or CPUs",
                                    text));
     }
     if (std::find(devices.begin(), devices.end(), device) != devices.end()) {

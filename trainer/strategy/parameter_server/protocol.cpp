@@ -69,8 +69,11 @@ std::string difference(const WorkerHello& a, const WorkerHello& b) {
   compare("--snapshot-every", a.policy.snapshot_every, b.policy.snapshot_every);
   compare("--communication-data-type", std::string_view(wire_type_name(a.gradients())),
           std::string_view(wire_type_name(b.gradients())));
-  compare("the number of parameters", a.arena, b.arena);
-  return found.empty() ? difference(a.settings, b.settings) : found;
+  if (found.empty()) {
+    found = difference(a.settings, b.settings);
+  }
+  compare("the number of parameters", a.arena, b.arena); // Which a GPU pads otherwise.
+  return found;
 }
 
 std::string job_text(const WorkerHello& hello) {

@@ -382,6 +382,14 @@ TEST_CASE("a worker with another seed is refused with what differs") {
   CHECK(contains(refusal, "it trains another job than worker 1: --seed is "));
 }
 
+TEST_CASE("workers on unlike devices are told so, although a GPU's model is padded otherwise") {
+  WorkerHello on_cpu;
+  WorkerHello on_gpu;
+  on_gpu.arena = on_cpu.arena + 16;
+  std::string_view("cuda 9.0").copy(on_gpu.settings.kernels.data(), 8);
+  CHECK(contains(difference(on_cpu, on_gpu), "the kind of device"));
+}
+
 TEST_CASE("a server whose workers do not come fails, naming those that are missing" *
           unit::waits()) {
   constexpr double k_wait = unit::time_out(0.3); // In which the one that comes has to be there.
