@@ -32,8 +32,8 @@ std::unique_ptr<Device> make_device(const std::string& choice, int local_rank,
     return make_cuda_device(std::stoi(choice.substr(std::string(k_gpu).size())),
                             "--devices=" + choice);
   }
-  if (choice == "cuda") {
-    return make_cuda_device(gpu_of(local_rank), "--device=cuda");
+  if (choice == "cuda" || choice == "gpu") {
+    return make_cuda_device(gpu_of(local_rank), "--device=" + choice);
   }
   std::string why;
   if (choice == "auto" && std::filesystem::exists("/dev/nvidiactl")) {

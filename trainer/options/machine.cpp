@@ -23,12 +23,12 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
       {.flags = "--device",
        .target = &o.device,
        .metavar = "DEVICE",
-       .help = "auto (GPUs if every rank has a usable one, else CPUs), cpu, or cuda, which fails "
-               "if there is no GPU; a rank takes the GPU at LOCAL_RANK in CUDA_VISIBLE_DEVICES, or "
-               "the only one there [auto]",
+       .help = "auto (GPUs if every rank has a usable one, else CPUs), cpu, or cuda (also gpu), "
+               "which fails if there is no GPU; a rank takes the GPU at LOCAL_RANK in "
+               "CUDA_VISIBLE_DEVICES, or the only one there [auto]",
        .group = group,
        .complete = dtrain::Complete::choices,
-       .choices = {"auto", "cpu", "cuda"}},
+       .choices = {"auto", "cpu", "cuda", "gpu"}},
       {.flags = "--devices",
        .target = &o.devices,
        .metavar = "LIST",

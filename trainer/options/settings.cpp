@@ -400,6 +400,10 @@ RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) 
                     .comm = comm_options(options)};
   if (ranks.devices.empty()) {
     ranks.devices = {options.device};
+  } else if (options.device != "auto" &&
+             (options.device == "cpu") != ranks.devices.front().starts_with("cpu")) {
+    throw UsageError(fmt::format("--device={} and --devices={} ask for both; drop one of them",
+                                 options.device, options.devices));
   }
   if (cluster.world_size == 1 && ranks.replicas() > 1) {
     ranks.cluster.source = "--devices";

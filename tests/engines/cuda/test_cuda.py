@@ -253,6 +253,7 @@ def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
     (["--devices=gpu:1"], {"CUDA_VISIBLE_DEVICES": "0,GPU-none", "DTRAIN_FAKE_GPUS": "1"},
      "no GPU 1 here, but 1 of CUDA_VISIBLE_DEVICES=0,GPU-none, which CUDA reads up to the first"),
     (["--devices=gpu:0,cpu:0"], {}, "CPUs and GPUs in one process"),
+    (["--device=cpu", "--devices=gpu:1"], {}, "--device=cpu and --devices=gpu:1 ask for both"),
     (["--device=cuda"], {"DTRAIN_FAKE_DRIVER": "0"}, "no NVIDIA driver"),
     (["--device=cuda", "--matmul-precision=high"], {},
      "--matmul-precision=high: TF32 needs a GPU of compute capability 8.0 or later, and cuBLASLt"),
@@ -261,7 +262,8 @@ def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
     (["--device=cuda", "--matmul-precision=fp8", "--precision=bf16"],
      {"DTRAIN_FAKE_BLAS": "1", "DTRAIN_FAKE_COMPUTE": "8"},
      "--matmul-precision=fp8: FP8 needs a GPU of compute capability 8.9 or later, and cuBLASLt"),
-    (["--device=cuda"], {"DTRAIN_FAKE_GPUS": "0"}, "no CUDA-capable device"),
+    (["--device=gpu"], {"DTRAIN_FAKE_GPUS": "0", "CUDA_VISIBLE_DEVICES": ""},
+     "--device=gpu: no CUDA-capable device is detected (CUDA_VISIBLE_DEVICES=); use --device=cpu"),
     (["--communication=nccl"], {}, "--communication=nccl: NCCL needs GPUs"),
     (["--cross-device-ops=nccl"], {}, "--cross-device-ops=nccl: NCCL needs GPUs"),
     (["--devices=gpu:0,gpu:1", "--cross-device-ops=nccl"], {"DTRAIN_FAKE_NCCL": "0"},
@@ -277,11 +279,13 @@ def test_a_fault_in_a_kernel_is_reported_under_its_name_where_each_is_waited_for
     def fault(*flags, **variables):
         _, err = end(start(on_cpu, data, "--device=cuda", *flags, DTRAIN_FAKE_FAULT="40", **variables), EXIT_ERROR)
         return err.splitlines()[-1]
-    named = r"CUDA: (begin|gather|matmul|score|weight_gradients|adam|squares|sum|prepare): an illegal memory access"
+    named = (r"CUDA: gpu:0: (begin|gather|matmul|score|weight_gradients|adam|squares|sum|prepare): "
+             "an illegal memory access")
     assert re.search(named, fault("--cuda-launch-blocking"))
     assert re.search(named, fault(CUDA_LAUNCH_BLOCKING="1"))
     unnamed = fault()
     assert "illegal memory access" in unnamed and "--cuda-launch-blocking" in unnamed
+    assert re.search(r"CUDA: gpu:[01]: ", fault("--devices=gpu:0,gpu:1"))
     for error, said in ((214, "uncorrectable ECC error encountered; the GPU's memory is faulty: reset it"),
                         (46, "busy or unavailable; another process has the GPU to itself"),
                         (719, "unspecified launch failure; see dmesg for an Xid error of the GPU")):

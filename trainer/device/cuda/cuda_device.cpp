@@ -30,11 +30,11 @@ class Gpu final : public CudaDevice {
  public:
   Gpu(int index, const std::string& flag) : index_(index), allocated_(index) {
     check_there_is(flag);
-    const std::string what = fmt::format("GPU {}", index);
-    check_cuda(cudaGetDeviceProperties(&about_, index), what);
-    use_gpu(index, what);
+    constexpr const char* k_what = "its properties";
+    use_gpu(index, k_what);
+    check_cuda(cudaGetDeviceProperties(&about_, index), k_what);
     std::size_t free = 0;
-    check_cuda(cudaMemGetInfo(&free, &memory_), what);
+    check_cuda(cudaMemGetInfo(&free, &memory_), k_what);
     room_for_data_ = free / k_parts_for_data;
     int kilohertz = 0;
     if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index) == cudaSuccess) {
@@ -225,15 +225,17 @@ class Gpu final : public CudaDevice {
                               "a newer driver, or use --device=cpu",
                               flag, cuda_version(driver), cuda_version(runtime), cuda_text(error)));
     }
+    const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
     if (error != cudaSuccess) {
-      refuse_cuda(fmt::format("{}: {}; use --device=cpu", flag, cuda_text(error)));
+      refuse_cuda(fmt::format("{}: {}{}; use --device=cpu", flag, cuda_text(error),
+                              shown != nullptr ? fmt::format(" (CUDA_VISIBLE_DEVICES={})", shown)
+                                               : std::string()));
     }
     if (index_ >= gpus) {
-      const char* shown = std::getenv("CUDA_VISIBLE_DEVICES");
       refuse_cuda(fmt::format(
           "{}: there is no GPU {} here, but {}{}", flag, index_, gpus,
           shown != nullptr ? fmt::format(" of CUDA_VISIBLE_DEVICES={}, which CUDA reads up to the "
-                                         "first that this machine has not",
+                                         "first that this machine has not, and counts from 0 on",
                                          shown)
           : gpus > 0       ? ", from 0 on"
                            : ""));

@@ -25,6 +25,8 @@ class EventPool {
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
+  int gpu() const { return gpu_; }
+
   /// An event of this GPU, which is the thread's current device.
   cudaEvent_t take(const char* what) {
     {
@@ -58,7 +60,7 @@ bool is_launch_blocking() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-constexpr const char* k_some_work = "work on a GPU (--cuda-launch-blocking names the kernel)";
+constexpr const char* k_some_work = "work on it (--cuda-launch-blocking names the kernel)";
 
 class CudaEvent final : public Event {
  public:
@@ -76,6 +78,7 @@ class CudaEvent final : public Event {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   bool has_passed() const override {
+    use_gpu(pool_->gpu(), k_some_work);
     const cudaError_t error = cudaEventQuery(event_);
     check_cuda(error == cudaErrorNotReady ? cudaSuccess : error, k_some_work);
     return error == cudaSuccess;
@@ -89,7 +92,10 @@ class CudaEvent final : public Event {
     return 1e-3 * milliseconds;
   }
   /// `what` names the operation in an error.
-  void wait_for(const char* what) const { check_cuda(cudaEventSynchronize(event_), what); }
+  void wait_for(const char* what) const {
+    use_gpu(pool_->gpu(), what);
+    check_cuda(cudaEventSynchronize(event_), what);
+  }
   cudaEvent_t get() const { return event_; }
 
  private:

@@ -11,6 +11,8 @@ namespace {
 
 std::atomic<const CudaHost*> trainer_host = nullptr; ///< The trainer that loaded this plug-in.
 
+thread_local int current_gpu = -1; ///< The thread's current device; -1: none was set.
+
 /// Advice for an error; empty if CUDA's own text is enough.
 const char* advice(int error) {
   switch (error) {
@@ -45,10 +47,14 @@ const char* cuda_text(int error) { return cudaGetErrorString(static_cast<cudaErr
 
 void check_cuda(int error, std::string_view what) {
   if (error != cudaSuccess) {
-    fail_cuda(fmt::format("CUDA: {}: {}{}", what, cuda_text(error), advice(error)));
+    const std::string where = current_gpu < 0 ? "" : fmt::format("gpu:{}: ", current_gpu);
+    fail_cuda(fmt::format("CUDA: {}{}: {}{}", where, what, cuda_text(error), advice(error)));
   }
 }
 
-void use_gpu(int gpu, std::string_view what) { check_cuda(cudaSetDevice(gpu), what); }
+void use_gpu(int gpu, std::string_view what) {
+  current_gpu = gpu;
+  check_cuda(cudaSetDevice(gpu), what);
+}
 
 } // namespace trainer

@@ -19,7 +19,8 @@ void report_to(const CudaHost& host);
 /// CUDA's own words for an error of its runtime.
 const char* cuda_text(int error);
 
-/// Fails unless `error` is cudaSuccess. `what` was done, as in "a copy".
+/// Fails unless `error` is cudaSuccess. `what` was done, as in "a copy", on the thread's current
+/// device, which the message names.
 void check_cuda(int error, std::string_view what);
 
 /// Sets the thread's current device, to which CUDA's calls apply.
