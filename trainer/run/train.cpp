@@ -89,7 +89,8 @@ void print_choices(const Rank& rank, const RunSettings& settings, const Offload&
                             with_commas(static_cast<double>(data.test.count)), shard_text(data),
                             place_text(data, device))},
        {"training",
-        fmt::format("{} steps of {} samples, {} {}{}{}{}, seed {}", steps,
+        fmt::format("{} step{} of {} samples, {} {}{}{}{}, seed {}", steps,
+                    settings.steps == 1 ? "" : "s",
                     settings.global_batch > 0
                         ? with_commas(static_cast<double>(settings.global_batch))
                         : fmt::format("{} × {}", cluster.world_size, settings.batch_size),
