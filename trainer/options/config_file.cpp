@@ -4,7 +4,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -18,6 +20,20 @@
 
 namespace trainer {
 
+namespace {
+
+/// Of a byte of a text, the first being 1.
+std::string place_of(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, std::max<std::size_t>(byte, 1) - 1);
+  const std::string_view line = before.substr(before.rfind('\n') + 1);
+  const auto characters = std::count_if(
+      line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) >> 6U) != 2; });
+  return fmt::format("line {}, column {}", std::count(before.begin(), before.end(), '\n') + 1,
+                     characters + 1);
+}
+
+} // namespace
+
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
@@ -26,8 +42,10 @@ std::string lower(std::string text) {
 
 ConfigFile::ConfigFile(const std::string& path) : name_(dtrain::printable(path)) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw UsageError(fmt::format("--config={}: cannot read it: {}", name_, std::strerror(errno)));
+  const int cause = file ? EISDIR : errno; // A folder can be opened.
+  std::error_code ignored;
+  if (!file || std::filesystem::is_directory(path, ignored)) {
+    throw UsageError(fmt::format("--config={}: cannot read it: {}", name_, std::strerror(cause)));
   }
   std::vector<std::set<std::string>> keys; // Of the objects that are open.
   const auto no_key_twice = [&](int, Json::parse_event_t event, Json& value) {
@@ -42,10 +60,12 @@ ConfigFile::ConfigFile(const std::string& path) : name_(dtrain::printable(path))
     }
     return true;
   };
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   try {
-    flatten("", Json::parse(file, no_key_twice));
+    flatten("", Json::parse(text, no_key_twice));
   } catch (const Json::parse_error& error) {
-    throw UsageError(fmt::format("{}: is not JSON: error at byte {}", name_, error.byte));
+    throw UsageError(
+        fmt::format("{}: is not JSON: error at {}", name_, place_of(text, error.byte)));
   }
 }
 

@@ -163,16 +163,6 @@ TEST_CASE("schedules are read with DeepSpeed's defaults") {
                  "no key scheduler.params.cycle_min_lr"));
 }
 
-TEST_CASE("a key that DeepSpeed does not know is an error that says which was meant") {
-  CHECK(contains(refused(R"({"train_batchsize": 8})"),
-                 "no key train_batchsize; did you mean train_batch_size?"));
-  CHECK(contains(refused(R"({"zero_optimisation": {"stage": 1}})"),
-                 "no key zero_optimisation; did you mean zero_optimization?"));
-  CHECK(contains(refused(R"({"zero_optimization": {"stag": 1}})"),
-                 "no key zero_optimization.stag; did you mean zero_optimization.stage?"));
-  CHECK(contains(refused(R"({"qqq": 1})"), "DeepSpeed has no key qqq"));
-}
-
 TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named, or refused") {
   using Json = nlohmann::json;
   const Json none = Json::object();
@@ -363,21 +353,6 @@ TEST_CASE("OneCycle says that momentum does not cycle, unless the file wants non
   REQUIRE(warnings("").size() == 1);
   CHECK(contains(warnings("").front(), "scheduler.params.cycle_momentum"));
   CHECK(warnings(R"(, "cycle_momentum": false)").empty());
-}
-
-TEST_CASE("what is no configuration is refused, with the place") {
-  CHECK(contains(refused("{\"a\": "), "is not JSON: error at byte"));
-  CHECK(contains(refused("[]"), "is not a JSON object"));
-  CHECK(contains(refused(R"({"train_batch_size": 8, "train_batch_size": 9})"),
-                 "has the key \"train_batch_size\" twice"));
-  CHECK(contains(refused(R"({"train_batch_size": "auto"})"),
-                 "train_batch_size is \"auto\"; it must be a whole number of 1 or more; only "
-                 "Hugging Face's Trainer fills in \"auto\""));
-  CHECK(contains(refused(R"({"gradient_clipping": -1})"), "gradient_clipping is -1"));
-  CHECK(contains(refused(R"({"zero_optimization": {"stage": 4}})"), "must be 0, 1, 2 or 3"));
-  TrainerOptions options;
-  CHECK(contains(message_of<UsageError>([&] { read_deepspeed_config("/none", options); }),
-                 "--config=/none: cannot read it"));
 }
 
 TEST_CASE("elasticity chooses the batch that DeepSpeed's chooses") {

@@ -1,0 +1,54 @@
+// What of DeepSpeed's configuration file is refused, or named as without effect, and how.
+#include "trainer/options/config_file.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tests/unit/trainer/temp_folder.h"
+#include "trainer/errors.h"
+#include "trainer/options/deepspeed.h"
+
+using namespace trainer;
+
+namespace {
+
+/// The warnings; `options` gets the rest.
+std::string warned(const std::string& text, TrainerOptions options = {}) {
+  const TempFolder folder;
+  return fmt::format(
+      "{}", fmt::join(read_deepspeed_config(folder.write("ds.json", text), options), "\n"));
+}
+
+std::string refused(const std::string& text) {
+  return message_of<UsageError>([&] { warned(text); });
+}
+
+} // namespace
+
+TEST_CASE("a key that DeepSpeed does not know is an error that says which was meant") {
+  CHECK(contains(refused(R"({"train_batchsize": 8})"),
+                 "no key train_batchsize; did you mean train_batch_size?"));
+  CHECK(contains(refused(R"({"zero_optimisation": {"stage": 1}})"),
+                 "no key zero_optimisation; did you mean zero_optimization?"));
+  CHECK(contains(refused(R"({"zero_optimization": {"stag": 1}})"),
+                 "no key zero_optimization.stag; did you mean zero_optimization.stage?"));
+  CHECK(contains(refused(R"({"qqq": 1})"), "DeepSpeed has no key qqq"));
+}
+
+TEST_CASE("what is no configuration is refused, with the place") {
+  CHECK(contains(refused("{\"a\": "), "is not JSON: error at line 1, column 7"));
+  CHECK(contains(refused("{\n  \"a\": 1\n  \"b\": 2\n}"), "error at line 3, column 5"));
+  CHECK(contains(refused("{\"a\": \"größer\" 1}"), "error at line 1, column 16"));
+  CHECK(contains(refused(""), "error at line 1, column 1"));
+  CHECK(contains(refused("[]"), "is not a JSON object"));
+  CHECK(contains(refused(R"({"train_batch_size": 8, "train_batch_size": 9})"),
+                 "has the key \"train_batch_size\" twice"));
+  CHECK(contains(refused(R"({"gradient_clipping": -1})"), "gradient_clipping is -1"));
+  CHECK(contains(refused(R"({"zero_optimization": {"stage": 4}})"), "must be 0, 1, 2 or 3"));
+  TrainerOptions options;
+  CHECK(contains(message_of<UsageError>([&] { read_deepspeed_config("/none", options); }),
+                 "--config=/none: cannot read it"));
+  CHECK(message_of<UsageError>([&] { read_deepspeed_config("/", options); }) ==
+        "--config=/: cannot read it: Is a directory");
+}
