@@ -22,6 +22,13 @@ namespace trainer {
 
 namespace {
 
+bool is_without_effect(std::string_view key) {
+  const auto& all = keys_without_effect();
+  return std::any_of(all.begin(), all.end(), [&](std::string_view known) {
+    return key == known || (known.ends_with('.') && key.starts_with(known));
+  });
+}
+
 /// Of a byte of a text, the first being 1.
 std::string place_of(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, std::max<std::size_t>(byte, 1) - 1);
@@ -84,9 +91,24 @@ void ConfigFile::flatten(const std::string& path, const Json& value) {
 
 void ConfigFile::refuse(const std::string& key, const std::string& wanted) const {
   const Json& value = values_.at(key);
-  throw UsageError(fmt::format(
-      "{}: {} is {}; it must be {}{}", name_, key, dtrain::printable(value.dump()), wanted,
-      value == "auto" ? "; only Hugging Face's Trainer fills in \"auto\", so remove it" : ""));
+  if (value == "auto") {
+    refuse_autos();
+  }
+  throw UsageError(fmt::format("{}: {} is {}; it must be {}", name_, key,
+                               dtrain::printable(value.dump()), wanted));
+}
+
+/// All at once: there are about a dozen in a file of Hugging Face's.
+void ConfigFile::refuse_autos() const {
+  std::vector<std::string> keys;
+  for (const auto& entry : values_) {
+    if (entry.second == "auto" && !is_without_effect(entry.first)) {
+      keys.push_back(dtrain::printable(entry.first));
+    }
+  }
+  throw UsageError(fmt::format("{}: \"auto\" is filled in only by Hugging Face's Trainer; give a "
+                               "value for, or remove: {}",
+                               name_, fmt::join(keys, ", ")));
 }
 
 const ConfigFile::Json* ConfigFile::take(const std::string& key) {
@@ -165,11 +187,7 @@ std::vector<std::string> ConfigFile::check_all_known() {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) {
       continue;
     }
-    const bool is_known = std::any_of(
-        keys_without_effect().begin(), keys_without_effect().end(), [&](std::string_view known) {
-          return key == known || (known.ends_with('.') && key.starts_with(known));
-        });
-    if (!is_known) {
+    if (!is_without_effect(key)) {
       refuse_key(key);
     }
     if (!is_off(key, entry.second)) {

@@ -43,6 +43,7 @@ class ConfigFile {
   void flatten(const std::string& path, const Json& value);
   bool is_off(const std::string& key, const Json& value) const;
   [[noreturn]] void refuse_key(const std::string& key) const;
+  [[noreturn]] void refuse_autos() const;
 
   std::string name_;
   std::map<std::string, Json> values_;

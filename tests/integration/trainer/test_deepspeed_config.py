@@ -68,7 +68,9 @@ def test_only_the_first_rank_says_it(home, data, config):
      "train_batch_size=64: is not a multiple of --accumulation-steps=3 × 1 rank"),
     ({"zero_optimisation": {"stage": 2}}, [],
      "DeepSpeed has no key zero_optimisation; did you mean zero_optimization?"),
-    ({"train_batch_size": "auto"}, [], "train_batch_size is \"auto\"; it must be a whole number"),
+    ({"train_batch_size": "auto", "gradient_clipping": "auto"}, [],
+     '"auto" is filled in only by Hugging Face\'s Trainer; give a value for, or remove: '
+     "gradient_clipping, train_batch_size"),
 ])
 def test_a_configuration_that_contradicts_itself_or_is_misspelt_is_one_line(home, train, config,
                                                                           changes, flags, said):

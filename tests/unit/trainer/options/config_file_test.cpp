@@ -36,6 +36,16 @@ TEST_CASE("a key that DeepSpeed does not know is an error that says which was me
   CHECK(contains(refused(R"({"qqq": 1})"), "DeepSpeed has no key qqq"));
 }
 
+TEST_CASE("all values that Hugging Face's Trainer would fill in are refused in one line") {
+  CHECK(refused(R"({"fp16": {"enabled": "auto", "loss_scale": 0},
+                    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}},
+                    "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"},
+                    "gradient_clipping": "auto", "train_batch_size": "auto"})")
+            .ends_with("/ds.json: \"auto\" is filled in only by Hugging Face's Trainer; give a "
+                       "value for, or remove: fp16.enabled, gradient_clipping, "
+                       "optimizer.params.betas, optimizer.params.lr, train_batch_size"));
+}
+
 TEST_CASE("what is no configuration is refused, with the place") {
   CHECK(contains(refused("{\"a\": "), "is not JSON: error at line 1, column 7"));
   CHECK(contains(refused("{\n  \"a\": 1\n  \"b\": 2\n}"), "error at line 3, column 5"));
