@@ -51,16 +51,29 @@ class ConfigReader {
       }
       options_.zero_stage = stage->get<std::int64_t>();
     }
-    options_.offload_optimizer = offload_place("zero_optimization.offload_optimizer.");
-    options_.offload_param = offload_place("zero_optimization.offload_param.");
+    options_.offload_optimizer =
+        offload_place("zero_optimization.offload_optimizer.", {"zero_optimization.cpu_offload"});
+    options_.offload_param =
+        offload_place("zero_optimization.offload_param.", {"zero_optimization.cpu_offload_param",
+                                                           "zero_optimization.cpu_offload_params"});
     file_.take("dataloader_drop_last", options_.drop_remainder);
     file_.take("communication_data_type", options_.communication_data_type,
                {"fp32", "fp16", "bf16"});
   }
 
-  std::string offload_place(const std::string& section) {
+  /// `old_keys` are those that meant device "cpu" before there was a section.
+  std::string offload_place(const std::string& section, const std::vector<std::string>& old_keys) {
     std::string device = "none";
-    file_.take(section + "device", device, {"none", "cpu", "nvme"});
+    const bool is_given = file_.take(section + "device", device, {"none", "cpu", "nvme"});
+    for (const std::string& key : old_keys) {
+      bool is_on = false;
+      file_.take(key, is_on);
+      if (is_on && is_given) {
+        file_.note_without_effect(key);
+      } else if (is_on) {
+        device = "cpu";
+      }
+    }
     const ConfigFile::Json* path = file_.take(section + "nvme_path");
     if (path != nullptr && (!path->is_string() || path->get_ref<const std::string&>().empty())) {
       file_.refuse(section + "nvme_path", "a folder");

@@ -71,8 +71,6 @@ const std::vector<std::string_view>& keys_without_effect() {
       "zero_optimization.allgather_partitions",
       "zero_optimization.allgather_sequential",
       "zero_optimization.contiguous_gradients",
-      "zero_optimization.cpu_offload",
-      "zero_optimization.cpu_offload_params",
       "zero_optimization.cpu_offload_use_pin_memory",
       "zero_optimization.elastic_checkpoint",
       "zero_optimization.ignore_unused_parameters",

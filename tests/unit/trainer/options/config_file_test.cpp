@@ -24,6 +24,13 @@ std::string refused(const std::string& text) {
   return message_of<UsageError>([&] { warned(text); });
 }
 
+TrainerOptions read(const std::string& text) {
+  const TempFolder folder;
+  TrainerOptions options;
+  read_deepspeed_config(folder.write("ds.json", text), options);
+  return options;
+}
+
 } // namespace
 
 TEST_CASE("a key that DeepSpeed does not know is an error that says which was meant") {
@@ -44,6 +51,21 @@ TEST_CASE("all values that Hugging Face's Trainer would fill in are refused in o
             .ends_with("/ds.json: \"auto\" is filled in only by Hugging Face's Trainer; give a "
                        "value for, or remove: fp16.enabled, gradient_clipping, "
                        "optimizer.params.betas, optimizer.params.lr, train_batch_size"));
+}
+
+TEST_CASE("ZeRO-Offload's old keys put on the host what the new ones do, unless these are there") {
+  const auto zero = [](const std::string& keys) {
+    return R"({"zero_optimization": {"stage": 3, )" + keys + "}}";
+  };
+  CHECK(read(zero(R"("cpu_offload": true)")).offload_optimizer == "cpu");
+  CHECK(read(zero(R"("cpu_offload": true)")).offload_param == "none");
+  CHECK(read(zero(R"("cpu_offload": false)")).offload_optimizer == "none");
+  CHECK(read(zero(R"("cpu_offload_param": true)")).offload_param == "cpu");
+  CHECK(read(zero(R"("cpu_offload_params": true)")).offload_param == "cpu");
+  CHECK(warned(zero(R"("cpu_offload": true)")).empty());
+  const std::string both = zero(R"("cpu_offload": true, "offload_optimizer": {"device": "none"})");
+  CHECK(read(both).offload_optimizer == "none");
+  CHECK(contains(warned(both), "has no effect here: zero_optimization.cpu_offload"));
 }
 
 TEST_CASE("what is no configuration is refused, with the place") {
