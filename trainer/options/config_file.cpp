@@ -76,6 +76,11 @@ ConfigFile::ConfigFile(const std::string& path) : name_(dtrain::printable(path))
   }
 }
 
+bool ConfigFile::has(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found != values_.end() && !found->second.is_null();
+}
+
 void ConfigFile::flatten(const std::string& path, const Json& value) {
   if (!value.is_object()) {
     if (path.empty()) {
@@ -181,10 +186,26 @@ bool ConfigFile::is_off(const std::string& key, const Json& value) const {
          (device != values_.end() && device->second == "none");
 }
 
+/// Whether DeepSpeed knows keys within it.
+bool ConfigFile::is_section(const std::string& key) const {
+  const auto is_within = [&](std::string_view known) {
+    return known.size() > key.size() && known.starts_with(key) && known[key.size()] == '.';
+  };
+  const auto& others = keys_without_effect();
+  return std::any_of(known_.begin(), known_.end(), is_within) ||
+         std::any_of(others.begin(), others.end(), is_within);
+}
+
 std::vector<std::string> ConfigFile::check_all_known() {
   for (const auto& entry : values_) {
     const std::string& key = entry.first;
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) {
+      continue;
+    }
+    if (is_section(key)) {
+      if (!entry.second.is_object() && !entry.second.is_null()) {
+        refuse(key, "an object");
+      }
       continue;
     }
     if (!is_without_effect(key)) {

@@ -21,7 +21,8 @@ class ConfigFile {
 
   /// As messages have it.
   const std::string& name() const { return name_; }
-  bool has(const std::string& key) const { return values_.contains(key); }
+  /// Null is as left out.
+  bool has(const std::string& key) const;
 
   /// The value of a key, which is known from now on; null: it is not given.
   const Json* take(const std::string& key);
@@ -41,6 +42,7 @@ class ConfigFile {
 
  private:
   void flatten(const std::string& path, const Json& value);
+  bool is_section(const std::string& key) const;
   bool is_off(const std::string& key, const Json& value) const;
   [[noreturn]] void refuse_key(const std::string& key) const;
   [[noreturn]] void refuse_autos() const;

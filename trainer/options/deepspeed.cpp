@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -193,6 +194,11 @@ class ConfigReader {
     }
     file_.take("optimizer.type", type, {"Adam", "AdamW", "Lamb", "SGD"});
     refuse_params_of_others(type);
+    if (file_.take(params + "max_grad_norm") != nullptr) {
+      throw UsageError(fmt::format(
+          "{}: {}max_grad_norm: no optimizer here has it; give gradient_clipping instead",
+          file_.name(), params));
+    }
     file_.take(params + "adam_w_mode", is_decoupled);
     file_.take(params + "torch_adam", is_torch);
     if (!type.empty()) {
@@ -233,6 +239,30 @@ class ConfigReader {
     }
   }
 
+  /// Those of scheduler.params that the scheduler does not have; null: none is named.
+  void refuse_params_of_other_schedules(const ScheduleType* type,
+                                        const std::vector<std::string>& names) {
+    const std::string of_warmups = "warmup_type";
+    std::set<std::string> keys = {of_warmups};
+    for (const ScheduleType& one : schedule_types()) {
+      for (const auto& entry : one.keys) {
+        keys.insert(entry.first);
+      }
+    }
+    for (const std::string& key : keys) {
+      const std::string path = "scheduler.params." + key;
+      const bool is_of_type =
+          type != nullptr && (key == of_warmups ? type->schedule != RateSchedule::one_cycle
+                                                : type->keys.contains(key));
+      if (!is_of_type && file_.take(path) != nullptr) {
+        throw UsageError(type == nullptr ? fmt::format("{}: {} needs scheduler.type, one of {}",
+                                                       file_.name(), path, fmt::join(names, ", "))
+                                         : fmt::format("{}: {}: {} does not have it; remove it",
+                                                       file_.name(), path, type->name));
+      }
+    }
+  }
+
   void read_schedule() {
     const std::string params = "scheduler.params.";
     std::vector<std::string> names;
@@ -242,10 +272,12 @@ class ConfigReader {
     std::string name;
     options_.lr_schedule = "constant"; // As DeepSpeed without one.
     if (!file_.take("scheduler.type", name, names)) {
+      refuse_params_of_other_schedules(nullptr, names);
       return;
     }
     const auto type = std::find_if(schedule_types().begin(), schedule_types().end(),
                                    [&](const ScheduleType& one) { return one.name == name; });
+    refuse_params_of_other_schedules(&*type, names);
     options_.lr_schedule = schedule_name(type->schedule);
     LearningRate& rate = options_.schedule;
     rate = type->defaults;

@@ -73,6 +73,7 @@ const std::vector<std::string_view>& keys_without_effect() {
       "zero_optimization.contiguous_gradients",
       "zero_optimization.cpu_offload_use_pin_memory",
       "zero_optimization.elastic_checkpoint",
+      "zero_optimization.enable_sanity_checks",
       "zero_optimization.ignore_unused_parameters",
       "zero_optimization.leaf_module.",
       "zero_optimization.legacy_stage1",
@@ -89,6 +90,8 @@ const std::vector<std::string_view>& keys_without_effect() {
       "zero_optimization.reduce_bucket_size",
       "zero_optimization.reduce_scatter",
       "zero_optimization.round_robin_gradients",
+      "zero_optimization.save_muon_momentum_buffer_in_memory",
+      "zero_optimization.stage3_allgather_sequential",
       "zero_optimization.stage3_gather_16bit_weights_on_model_save",
       "zero_optimization.stage3_gather_fp16_weights_on_model_save",
       "zero_optimization.stage3_max_live_parameters",
@@ -96,6 +99,7 @@ const std::vector<std::string_view>& keys_without_effect() {
       "zero_optimization.stage3_model_persistence_threshold",
       "zero_optimization.stage3_module_granularity_threshold",
       "zero_optimization.stage3_param_persistence_threshold",
+      "zero_optimization.stage3_partition_stream_chunk_size",
       "zero_optimization.stage3_prefetch_bucket_size",
       "zero_optimization.stage3_use_all_reduce_for_fetch_params",
       "zero_optimization.sub_group_size",
@@ -104,7 +108,8 @@ const std::vector<std::string_view>& keys_without_effect() {
       "zero_optimization.zero_quantized_gradients",
       "zero_optimization.zero_quantized_nontrainable_weights",
       "zero_optimization.zero_quantized_weights",
-      "zero_optimization.zenflow."};
+      "zero_optimization.zenflow.",
+      "zero_optimization.zeropp_loco_param."};
   return keys;
 }
 

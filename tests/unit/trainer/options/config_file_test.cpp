@@ -43,6 +43,42 @@ TEST_CASE("a key that DeepSpeed does not know is an error that says which was me
   CHECK(contains(refused(R"({"qqq": 1})"), "DeepSpeed has no key qqq"));
 }
 
+TEST_CASE("a value where DeepSpeed has a section must be an object") {
+  CHECK(
+      contains(refused(R"({"optimizer": "Adam"})"), "optimizer is \"Adam\"; it must be an object"));
+  CHECK(contains(refused(R"({"optimizer": {"params": 3}})"),
+                 "optimizer.params is 3; it must be an object"));
+  CHECK(contains(refused(R"({"zero_optimization": true})"),
+                 "zero_optimization is true; it must be an object"));
+  CHECK(contains(refused(R"({"activation_checkpointing": true})"),
+                 "activation_checkpointing is true; it must be an object"));
+}
+
+TEST_CASE(
+    "a parameter without its scheduler, or of another, is refused for what is wrong with it") {
+  const auto params = [](const std::string& type, const std::string& all) {
+    return refused(R"({"scheduler": {)" + type + R"("params": {)" + all + "}}}");
+  };
+  CHECK(contains(params("", R"("warmup_num_steps": 5)"),
+                 "scheduler.params.warmup_num_steps needs scheduler.type, one of WarmupLR, "
+                 "WarmupDecayLR, WarmupCosineLR, OneCycle"));
+  CHECK(contains(params("", R"("warmup_type": "log")"), "warmup_type needs scheduler.type"));
+  CHECK(contains(params(R"("type": "OneCycle", )",
+                        R"("cycle_min_lr": 1, "cycle_max_lr": 2, "warmup_type": "log")"),
+                 "scheduler.params.warmup_type: OneCycle does not have it; remove it"));
+  CHECK(contains(params(R"("type": "WarmupLR", )", R"("total_num_steps": 5)"),
+                 "scheduler.params.total_num_steps: WarmupLR does not have it; remove it"));
+  CHECK(contains(params(R"("type": "OneCycle", )", R"("cycle_min_lr": 1, "cycle_max_lr": null)"),
+                 "OneCycle needs scheduler.params.cycle_max_lr"));
+  CHECK(params(R"("type": "WarmupLR", )", R"("cycle_max_lr": null)").empty()); // As left out.
+}
+
+TEST_CASE("max_grad_norm of an optimizer is refused for gradient_clipping") {
+  CHECK(contains(
+      refused(R"({"optimizer": {"type": "Adam", "params": {"lr": 3e-5, "max_grad_norm": 1}}})"),
+      "optimizer.params.max_grad_norm: no optimizer here has it; give gradient_clipping instead"));
+}
+
 TEST_CASE("all values that Hugging Face's Trainer would fill in are refused in one line") {
   CHECK(refused(R"({"fp16": {"enabled": "auto", "loss_scale": 0},
                     "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}},

@@ -160,7 +160,7 @@ TEST_CASE("schedules are read with DeepSpeed's defaults") {
   CHECK(contains(refused(R"({"scheduler": {"type": "LRRangeTest"}})"),
                  "must be one of WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle"));
   CHECK(contains(refused(R"({"scheduler": {"type": "WarmupLR", "params": {"cycle_min_lr": 1}}})"),
-                 "no key scheduler.params.cycle_min_lr"));
+                 "scheduler.params.cycle_min_lr: WarmupLR does not have it"));
 }
 
 TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named, or refused") {
