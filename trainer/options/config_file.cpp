@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -82,14 +81,20 @@ bool ConfigFile::has(const std::string& key) const {
 }
 
 void ConfigFile::flatten(const std::string& path, const Json& value) {
-  if (!value.is_object()) {
-    if (path.empty()) {
-      throw UsageError(fmt::format("{}: is not a JSON object", name_));
-    }
+  if (!value.is_object() && path.empty()) {
+    throw UsageError(fmt::format("{}: is not a JSON object", name_));
+  }
+  if (!value.is_object() || (value.empty() && !path.empty())) { // Of {} the name may be wrong.
     values_.emplace(path, value);
     return;
   }
   for (const auto& [key, inner] : value.items()) {
+    if (key.empty()) {
+      throw UsageError(fmt::format("{}: has an empty key", name_));
+    }
+    if (key.find('.') != std::string::npos && !is_without_effect(path + ".")) {
+      refuse_dots(path, key, inner);
+    }
     flatten(path.empty() ? key : fmt::format("{}.{}", path, key), inner);
   }
 }
@@ -114,6 +119,29 @@ void ConfigFile::refuse_autos() const {
   throw UsageError(fmt::format("{}: \"auto\" is filled in only by Hugging Face's Trainer; give a "
                                "value for, or remove: {}",
                                name_, fmt::join(keys, ", ")));
+}
+
+void ConfigFile::refuse_dots(const std::string& path, const std::string& key,
+                             const Json& value) const {
+  std::string meant = "{\"";
+  for (const char c : key) {
+    meant += c == '.' ? "\":{\"" : std::string(1, c);
+  }
+  meant += fmt::format("\":{}", value.dump());
+  meant.append(std::count(key.begin(), key.end(), '.') + 1, '}');
+  throw UsageError(dtrain::printable(fmt::format("{}: {}\"{}\" is one key; did you mean {}?", name_,
+                                                 path.empty() ? "" : path + ": ", key, meant)));
+}
+
+void ConfigFile::note_unless_enabled(const std::string& section) {
+  if (has(section + "enabled")) {
+    return;
+  }
+  for (const std::string& key : known_) {
+    if (key.starts_with(section) && has(key)) {
+      note_without_effect(key);
+    }
+  }
 }
 
 const ConfigFile::Json* ConfigFile::take(const std::string& key) {
@@ -212,10 +240,10 @@ std::vector<std::string> ConfigFile::check_all_known() {
       refuse_key(key);
     }
     if (!is_off(key, entry.second)) {
-      without_effect_.push_back(key);
+      without_effect_.insert(key);
     }
   }
-  return without_effect_;
+  return {without_effect_.begin(), without_effect_.end()};
 }
 
 void ConfigFile::refuse_key(const std::string& key) const {

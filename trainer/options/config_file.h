@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,9 @@ class ConfigFile {
   /// For a key that is given.
   [[noreturn]] void refuse(const std::string& key, const std::string& wanted) const;
   /// That was taken, and changes nothing here.
-  void note_without_effect(const std::string& key) { without_effect_.push_back(key); }
+  void note_without_effect(const std::string& key) { without_effect_.insert(key); }
+  /// All that were taken of a section, "fp16.", whose `enabled` is left out.
+  void note_unless_enabled(const std::string& section);
   /// Refuses what DeepSpeed does not know. Gives what has no effect here, of all that is given.
   std::vector<std::string> check_all_known();
 
@@ -45,12 +48,14 @@ class ConfigFile {
   bool is_section(const std::string& key) const;
   bool is_off(const std::string& key, const Json& value) const;
   [[noreturn]] void refuse_key(const std::string& key) const;
+  [[noreturn]] void refuse_dots(const std::string& path, const std::string& key,
+                                const Json& value) const;
   [[noreturn]] void refuse_autos() const;
 
   std::string name_;
   std::map<std::string, Json> values_;
   std::vector<std::string> known_;
-  std::vector<std::string> without_effect_;
+  std::set<std::string> without_effect_;
 };
 
 /// Its letters from A to Z as small ones.

@@ -79,7 +79,7 @@ class ConfigReader {
     if (path != nullptr && (!path->is_string() || path->get_ref<const std::string&>().empty())) {
       file_.refuse(section + "nvme_path", "a folder");
     }
-    if (device == "cpu" && path != nullptr) {
+    if (path != nullptr && (device == "cpu" || !is_given)) {
       file_.note_without_effect(section + "nvme_path");
     }
     if (device == "nvme" && path == nullptr) {
@@ -104,6 +104,7 @@ class ConfigReader {
     const bool has_most = file_.take("elasticity.max_train_batch_size", elastic.most_samples);
     const ConfigFile::Json* const sizes = file_.take("elasticity.micro_batch_sizes");
     if (!is_enabled) {
+      file_.note_unless_enabled("elasticity.");
       return;
     }
     if (!has_most || sizes == nullptr) {
@@ -161,6 +162,15 @@ class ConfigReader {
       throw UsageError(
           fmt::format("{}: enables both bf16 and fp16; disable one of them", file_.name()));
     }
+    const bool is_flag = options_.precision == "fp16"; // Which goes before the file.
+    options_.precision = is_fp16 ? "fp16" : is_bf16 ? "bf16" : "fp32";
+    read_loss_scale(is_fp16 || is_flag);
+    if (!is_flag) {
+      file_.note_unless_enabled("fp16.");
+    }
+  }
+
+  void read_loss_scale(bool acts) {
     LossScaleOptions& scale = options_.loss_scale;
     file_.take("fp16.loss_scale", scale.fixed);
     double power = static_cast<double>(scale.initial_power);
@@ -177,7 +187,13 @@ class ConfigReader {
     file_.take("fp16.consecutive_hysteresis", is_consecutive);
     scale.is_consecutive = is_consecutive ? 1 : 0;
     file_.take("fp16.min_loss_scale", scale.least);
-    options_.precision = is_fp16 ? "fp16" : is_bf16 ? "bf16" : "fp32";
+    for (const std::string key :
+         {"fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
+          "fp16.consecutive_hysteresis", "fp16.min_loss_scale"}) {
+      if (acts && !scale.is_dynamic() && file_.has(key)) {
+        file_.note_without_effect(key);
+      }
+    }
   }
 
   void read_optimizer() {
@@ -225,6 +241,21 @@ class ConfigReader {
       }
       options_.beta1 = (*betas)[0].get<double>();
       options_.beta2 = (*betas)[1].get<double>();
+    }
+    if (type.empty()) {
+      note_params_of_others();
+    }
+  }
+
+  /// Without a type the optimizer is the flag's, or the trainer's own.
+  void note_params_of_others() {
+    for (const OptimizerParam& param : optimizer_params()) {
+      const std::string path = fmt::format("optimizer.params.{}", param.key);
+      const bool chooses = param.key == "adam_w_mode" || param.key == "torch_adam";
+      const bool sets = param.value != nullptr && !param.is_of(options_.optimizer);
+      if ((chooses || sets) && file_.has(path)) {
+        file_.note_without_effect(path);
+      }
     }
   }
 
@@ -326,6 +357,7 @@ class ConfigReader {
         *to = value->get<std::string>();
       }
     }
+    file_.note_unless_enabled("tensorboard.");
     if (is_enabled) {
       options_.logdir = (std::filesystem::path(folder.empty() ? "runs" : folder) / job).string();
     }

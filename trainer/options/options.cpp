@@ -91,6 +91,8 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
         configured.given.emplace_back(flag);
       }
     }
+    configured.precision = options.precision; // What some keys of the file depend on.
+    configured.optimizer = options.optimizer;
     configured.warnings = read_deepspeed_config(options.config, configured);
     parse(configured); // Flags go before the file.
     options = std::move(configured);

@@ -50,6 +50,13 @@ def test_flags_go_before_the_configuration(home, train, config):
     assert "16 per pass and rank (--batch-size) × 4 passes (--accumulation-steps)" in result.err
 
 
+@pytest.mark.parametrize("flags, counts", [([], 1), (["--precision=fp16"], 0)])
+def test_a_loss_scale_acts_where_fp16_is_on_and_is_named_elsewhere(home, train, config, flags,
+                                                                   counts):
+    result = train(config(fp16={"loss_scale": 128}), "--steps=1", *flags)
+    assert result.err.count("fp16.loss_scale") == counts
+
+
 def test_only_the_first_rank_says_it(home, data, config):
     home.dtrain("submit", "--name=two", "--workers=2", "--wait", "--", f"--data={data}", config(),
                 "--steps=2")
@@ -68,6 +75,7 @@ def test_only_the_first_rank_says_it(home, data, config):
      "train_batch_size=64: is not a multiple of --accumulation-steps=3 × 1 rank"),
     ({"zero_optimisation": {"stage": 2}}, [],
      "DeepSpeed has no key zero_optimisation; did you mean zero_optimization?"),
+    ({"zero_optimization.stage": 2}, [], 'did you mean {"zero_optimization":{"stage":2}}?'),
     ({"train_batch_size": "auto", "gradient_clipping": "auto"}, [],
      '"auto" is filled in only by Hugging Face\'s Trainer; give a value for, or remove: '
      "gradient_clipping, train_batch_size"),

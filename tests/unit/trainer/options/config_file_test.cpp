@@ -43,6 +43,63 @@ TEST_CASE("a key that DeepSpeed does not know is an error that says which was me
   CHECK(contains(refused(R"({"qqq": 1})"), "DeepSpeed has no key qqq"));
 }
 
+TEST_CASE("an empty section is an error where DeepSpeed does not know it, or wants a value") {
+  CHECK(contains(refused(R"({"zero_optimisation": {}})"),
+                 "no key zero_optimisation; did you mean zero_optimization?"));
+  CHECK(contains(refused(R"({"train_batch_size": {}})"),
+                 "train_batch_size is {}; it must be a whole number of 1 or more"));
+  CHECK(warned(R"({"zero_optimization": {}, "optimizer": {"params": {}}, "aio": {}})").empty());
+}
+
+TEST_CASE("sections in one key are an error that says how to write them") {
+  CHECK(refused(R"({"zero_optimization.stage": 2})")
+            .ends_with(R"(/ds.json: "zero_optimization.stage" is one key; )"
+                       R"(did you mean {"zero_optimization":{"stage":2}}?)"));
+  CHECK(contains(refused(R"({"optimizer": {"params.lr": 1}})"),
+                 R"(optimizer: "params.lr" is one key; did you mean {"params":{"lr":1}}?)"));
+  CHECK(contains(warned(R"({"autotuning": {"arg_mappings": {"a.b": 1}}})"),
+                 "has no effect here: autotuning.arg_mappings.a.b"));
+}
+
+TEST_CASE("keys of a section that nothing enables are named as without effect") {
+  CHECK(contains(warned(R"({"fp16": {"loss_scale": 128, "hysteresis": 3, "auto_cast": true}})"),
+                 "has no effect here: fp16.auto_cast, fp16.hysteresis, fp16.loss_scale"));
+  CHECK(contains(warned(R"({"tensorboard": {"output_path": "tb", "job_name": "a"}})"),
+                 "has no effect here: tensorboard.job_name, tensorboard.output_path"));
+  CHECK(contains(warned(R"({"elasticity": {"max_train_batch_size": 100, "enabled": null}})"),
+                 "has no effect here: elasticity.max_train_batch_size"));
+  CHECK(contains(warned(R"({"zero_optimization": {"offload_optimizer": {"nvme_path": "/fast"}}})"),
+                 "has no effect here: zero_optimization.offload_optimizer.nvme_path"));
+  CHECK(warned(R"({"fp16": {"enabled": false, "loss_scale": 128}})").empty()); // Says so itself.
+  TrainerOptions by_flag;
+  by_flag.precision = "fp16";
+  CHECK(warned(R"({"fp16": {"loss_scale": 128}})", by_flag).empty());
+  CHECK(contains(warned(R"({"fp16": {"loss_scale": 128, "hysteresis": 3}})", by_flag),
+                 "has no effect here: fp16.hysteresis"));
+}
+
+TEST_CASE("what changes a dynamic loss scale is named as without effect beside a fixed one") {
+  const std::string others = R"("initial_scale_power": 8, "hysteresis": 3, "min_loss_scale": 2,
+                                "loss_scale_window": 9, "consecutive_hysteresis": true)";
+  CHECK(contains(warned(R"({"fp16": {"enabled": true, "loss_scale": 128, )" + others + "}}"),
+                 "has no effect here: fp16.consecutive_hysteresis, fp16.hysteresis, "
+                 "fp16.initial_scale_power, fp16.loss_scale_window, fp16.min_loss_scale"));
+  CHECK(warned(R"({"fp16": {"enabled": true, "loss_scale": 0, )" + others + "}}").empty());
+}
+
+TEST_CASE("parameters of no named optimizer are named unless the trainer's own, or the flag's, has "
+          "them") {
+  const std::string momentum = R"({"optimizer": {"params": {"lr": 1, "momentum": 0.5}}})";
+  CHECK(contains(warned(momentum), "has no effect here: optimizer.params.momentum"));
+  CHECK(contains(warned(R"({"optimizer": {"params": {"adam_w_mode": true}}})"),
+                 "has no effect here: optimizer.params.adam_w_mode"));
+  TrainerOptions sgd;
+  sgd.optimizer = "sgd";
+  CHECK(warned(momentum, sgd).empty());
+  CHECK(contains(warned(R"({"optimizer": {"params": {"betas": [0.8, 0.9]}}})", sgd),
+                 "has no effect here: optimizer.params.betas"));
+}
+
 TEST_CASE("a value where DeepSpeed has a section must be an object") {
   CHECK(
       contains(refused(R"({"optimizer": "Adam"})"), "optimizer is \"Adam\"; it must be an object"));
@@ -112,6 +169,7 @@ TEST_CASE("what is no configuration is refused, with the place") {
   CHECK(contains(refused("[]"), "is not a JSON object"));
   CHECK(contains(refused(R"({"train_batch_size": 8, "train_batch_size": 9})"),
                  "has the key \"train_batch_size\" twice"));
+  CHECK(contains(refused(R"({"": {"train_batch_size": 8}})"), "has an empty key"));
   CHECK(contains(refused(R"({"gradient_clipping": -1})"), "gradient_clipping is -1"));
   CHECK(contains(refused(R"({"zero_optimization": {"stage": 4}})"), "must be 0, 1, 2 or 3"));
   TrainerOptions options;

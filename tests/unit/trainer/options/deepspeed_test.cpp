@@ -170,6 +170,7 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
   const Json sgd = {{"optimizer", {{"type", "SGD"}}}};
   const Json lamb = {{"optimizer", {{"type", "Lamb"}}}};
   const Json fp16 = {{"fp16", {{"enabled", true}}}};
+  const Json fixed = with(fp16, "fp16.loss_scale", 128);
   const Json bf16 = {{"bf16", {{"enabled", true}}}};
   const Json unclipped_bf16 = with(bf16, "gradient_clipping", 0);
   const Json warmup = {{"scheduler", {{"type", "WarmupLR"}}}};
@@ -278,6 +279,14 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
       {"wall_clock_breakdown", true, &none},
       {"dump_state", true, &none},
       {"fp16.auto_cast", true, &fp16},
+      {"fp16.loss_scale", 8, &none},
+      {"fp16.initial_scale_power", 8, &fixed},
+      {"fp16.loss_scale_window", 8, &fixed},
+      {"fp16.hysteresis", 8, &fixed},
+      {"fp16.consecutive_hysteresis", true, &fixed},
+      {"fp16.min_loss_scale", 8, &fixed},
+      {"tensorboard.output_path", "x", &none},
+      {"elasticity.max_train_batch_size", 96, &none},
       {"bf16.check_grad_overflow", false, &none},
       {"bf16.check_grad_overflow", false, &bf16}, // Clipping looks at all gradients.
       {"optimizer.params.bias_correction", false, &adam},
@@ -301,6 +310,7 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
       {"zero_optimization.stage3_gather_16bit_weights_on_model_save", true, &none},
       {"zero_optimization.cpu_offload", true, &disk},
       {"zero_optimization.cpu_offload_param", true, &disk},
+      {"zero_optimization.offload_optimizer.nvme_path", "/fast", &none},
       {"zero_optimization.offload_optimizer.pin_memory", true, &host},
       {"zero_optimization.offload_optimizer.ratio", 0.5, &host},
       {"zero_optimization.offload_optimizer.buffer_count", 5, &host},
