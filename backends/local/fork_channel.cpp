@@ -11,9 +11,11 @@
 #include "backends/support/os/process.h"
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
+#include "submit/job_roles.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -27,6 +29,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 namespace dtrain {
@@ -171,6 +174,16 @@ std::vector<ProcessId> left_of(pid_t session, const std::string& instance) {
   return left;
 }
 
+/// The last worker, if an elastic job has enough without it; otherwise the end.
+std::vector<GangRank>::iterator spare_worker(std::vector<GangRank>& ranks, int fewest) {
+  const auto workers = std::count_if(
+      ranks.begin(), ranks.end(), [](const GangRank& rank) { return is_ranked_role(rank.role); });
+  const auto last = std::find_if(ranks.rbegin(), ranks.rend(),
+                                 [](const GangRank& rank) { return rank.role == k_worker; });
+  return fewest == 0 || workers <= fewest || last == ranks.rend() ? ranks.end()
+                                                                  : std::prev(last.base());
+}
+
 } // namespace
 
 ForkChannel::ForkChannel(const rlimit& file_limit, GpuUser user)
@@ -223,23 +236,24 @@ void ForkChannel::hold(const GangRank& rank) {
   }
 }
 
-/// Replaces faulty devices among those that the ranks hold by free ones. Throws EngineError if
-/// there is no free one.
-void ForkChannel::leave_out_faulty(const std::vector<GangRank>& ranks) {
+/// Replaces faulty devices among those that the ranks hold by free ones. If there is no free one,
+/// does without the last workers, down to `fewest` (0: none is left out), or throws EngineError.
+void ForkChannel::leave_out_faulty(std::vector<GangRank>& ranks, int fewest) {
   const auto has_some = [&](const GangRank& rank) { return claims_.contains(rank.instance); };
   if (gpu_check_ == GpuCheck::none || std::none_of(ranks.begin(), ranks.end(), has_some)) {
     return;
   }
   const GpuHealth health = ask_gpu_health();
   const FaultOf fault_of = [&](const std::string& device) { return health.fault_of(device); };
-  replace_faulty(ranks, fault_of);
+  replace_faulty(ranks, fewest, fault_of);
   if (gpu_check_ == GpuCheck::measured) {
-    leave_out_measured(ranks, fault_of);
+    leave_out_measured(ranks, fewest, fault_of);
   }
 }
 
 /// Measures the ranks' devices together, until those that took the place of others are good, too.
-void ForkChannel::leave_out_measured(const std::vector<GangRank>& ranks, const FaultOf& known) {
+void ForkChannel::leave_out_measured(std::vector<GangRank>& ranks, int fewest,
+                                     const FaultOf& known) {
   std::map<std::string, std::string> faults; // By device, those that were replaced, too.
   const FaultOf fault_of = [&](const std::string& device) {
     const auto found = faults.find(device);
@@ -257,7 +271,7 @@ void ForkChannel::leave_out_measured(const std::vector<GangRank>& ranks, const F
     }
     measured = measure_gpus(devices);
     faults.merge(measured.faults);
-  } while (replace_faulty(ranks, fault_of));
+  } while (replace_faulty(ranks, fewest, fault_of));
   for (const std::string& link : measured.links) {
     tell(link);
   }
@@ -270,8 +284,32 @@ void ForkChannel::tell(const std::string& what) {
   left_out_ += fmt::format("{}{}", left_out_.empty() ? "" : "; ", what);
 }
 
+/// Has the ranks' devices stay distinct: whoever was to have `other` gets what it takes the place
+/// of.
+void ForkChannel::swap_devices(const std::string& planned, const std::string& other) {
+  const auto has_other = std::find_if(instead_.begin(), instead_.end(),
+                                      [&](const auto& each) { return each.second == other; });
+  const std::string before = has_other == instead_.end() ? other : has_other->first;
+  const auto has = instead_.emplace(planned, planned).first;
+  instead_[before] = has->second;
+  has->second = other;
+}
+
 /// False: none of the ranks' devices is faulty.
-bool ForkChannel::replace_faulty(const std::vector<GangRank>& ranks, const FaultOf& fault_of) {
+bool ForkChannel::replace_faulty(std::vector<GangRank>& ranks, int fewest,
+                                 const FaultOf& fault_of) {
+  const auto distinct_faults = [&](std::vector<std::string> devices,
+                                   const std::vector<std::string>& more) {
+    devices.insert(devices.end(), more.begin(), more.end());
+    std::vector<std::string> faults;
+    for (const std::string& device : devices) {
+      const std::string fault = fault_of(device);
+      if (!fault.empty() && std::find(faults.begin(), faults.end(), fault) == faults.end()) {
+        faults.push_back(fault);
+      }
+    }
+    return faults;
+  };
   bool has_replaced = false;
   for (const GangRank& rank : ranks) {
     const auto planned = own_gpus(rank).value_or(std::vector<std::string>());
@@ -285,14 +323,29 @@ bool ForkChannel::replace_faulty(const std::vector<GangRank>& ranks, const Fault
       const auto other = std::find_if(others.begin(), others.end(),
                                       [&](const auto& device) { return fault_of(device).empty(); });
       if (other == others.end()) {
+        if (const auto last = spare_worker(ranks, fewest); last != ranks.end()) {
+          for (const std::string& each :
+               distinct_faults(gpus_of(*last).value_or(std::vector<std::string>()), others)) {
+            if (left_out_.find(each) == std::string::npos) {
+              tell(each);
+            }
+          }
+          claims_.erase(last->instance); // Its GPUs may be the others' now.
+          ranks.erase(last);
+          replace_faulty(ranks, fewest, fault_of);
+          return true;
+        }
         for (const GangRank& each : ranks) { // Before anybody is told: none of them starts.
           claims_.erase(each.instance);
         }
-        throw EngineError(fault + "; no other GPU is free here (--check-gpus=off skips the check)");
+        left_out_.clear();
+        throw EngineError(
+            fmt::format("{}; no other GPU is free here (--check-gpus=off skips the check)",
+                        fmt::join(distinct_faults({has[i]}, others), "; ")));
       }
       tell(fmt::format("{}; using GPU {} instead", fault, *other));
       has_replaced = true;
-      instead_[planned[i]] = *other;
+      swap_devices(planned[i], *other);
       claims_.erase(rank.instance);
       hold(rank);
     }
@@ -302,7 +355,8 @@ bool ForkChannel::replace_faulty(const std::vector<GangRank>& ranks, const Fault
 
 void ForkChannel::prepare_restart(const GangRank& rank, RankPlace& place) {
   hold(rank);
-  leave_out_faulty({rank});
+  std::vector<GangRank> alone{rank};
+  leave_out_faulty(alone, 0);
   place.gpus = gpus_of(rank);
 }
 
@@ -313,10 +367,33 @@ void ForkChannel::free_devices(RankId ended, const std::string& instance) {
   }
 }
 
+std::string ForkChannel::leave_out_lost(GangPlan& plan) {
+  gpu_check_ = plan.gpu_check;
+  instead_.clear(); // All are asked again, those that were faulty before too.
+  hold_devices(plan);
+  const auto wanted = plan.ranks;
+  leave_out_faulty(plan.ranks, plan.min_workers);
+  is_checked_ = true;
+  std::vector<std::string> missing;
+  for (const GangRank& rank : wanted) {
+    if (std::none_of(plan.ranks.begin(), plan.ranks.end(),
+                     [&](const GangRank& each) { return each.instance == rank.instance; })) {
+      missing.push_back(rank.instance);
+    }
+  }
+  if (!missing.empty()) {
+    tell(fmt::format("no other GPU is free here: started without {}", fmt::join(missing, ", ")));
+  }
+  return "";
+}
+
 GangPlace ForkChannel::place(const GangPlan& plan) {
   gpu_check_ = plan.gpu_check;
   hold_devices(plan); // Ranks that ended in an earlier run have released their devices.
-  leave_out_faulty(plan.ranks);
+  if (!std::exchange(is_checked_, false)) {
+    auto ranks = plan.ranks;
+    leave_out_faulty(ranks, 0);
+  }
   ports_.clear();
   ports_ = std::vector<ReservedPort>(plan.ranks.size() + 1);
   GangPlace place;
@@ -333,7 +410,8 @@ GangPlace ForkChannel::place(const GangPlan& plan) {
 }
 
 RankPlace ForkChannel::place_one(const GangRank& rank) {
-  leave_out_faulty({rank});
+  std::vector<GangRank> alone{rank};
+  leave_out_faulty(alone, 0);
   ports_.emplace_back();
   return {.role = rank.role,
           .index = rank.index,

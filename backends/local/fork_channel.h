@@ -29,6 +29,7 @@ class ForkChannel : public Channel {
   bool claim_devices(GangPlan& plan) override;
 
   GangPlace place(const GangPlan& plan) override;
+  std::string leave_out_lost(GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
   void hold_devices(const GangPlan& plan) override;
   void prepare_restart(const GangRank& rank, RankPlace& place) override;
@@ -50,9 +51,10 @@ class ForkChannel : public Channel {
   std::optional<std::vector<std::string>> gpus_of(const GangRank& rank) const;
   void hold(const GangRank& rank);
   using FaultOf = std::function<std::string(const std::string& device)>;
-  void leave_out_faulty(const std::vector<GangRank>& ranks);
-  void leave_out_measured(const std::vector<GangRank>& ranks, const FaultOf& known);
-  bool replace_faulty(const std::vector<GangRank>& ranks, const FaultOf& fault_of);
+  void leave_out_faulty(std::vector<GangRank>& ranks, int fewest);
+  void leave_out_measured(std::vector<GangRank>& ranks, int fewest, const FaultOf& known);
+  bool replace_faulty(std::vector<GangRank>& ranks, int fewest, const FaultOf& fault_of);
+  void swap_devices(const std::string& planned, const std::string& other);
   void tell(const std::string& what);
 
   rlimit file_limit_;
@@ -62,6 +64,7 @@ class ForkChannel : public Channel {
   std::map<std::string, GpuClaim> claims_; ///< By instance, for those with devices.
   GpuCheck gpu_check_ = GpuCheck::none;
   std::map<std::string, std::string> instead_; ///< Devices that took the place of faulty ones.
+  bool is_checked_ = false;                    ///< The devices of the next place()'s ranks are.
   std::string left_out_;                       ///< Not yet reported.
   std::array<Fd, 2> slots_;                    ///< Where a rank's output is while it is started.
   Fd children_;                                ///< SIGCHLD, as a descriptor.

@@ -348,6 +348,9 @@ void SshChannel::free_devices(RankId /*ended*/, const std::string& instance) {
 }
 
 std::string SshChannel::leave_out_lost(GangPlan& plan) {
+  if (is_fresh_) { // submit has refused hosts that cannot be used.
+    return "";
+  }
   std::set<std::string> lost;
   while (true) {
     try {

@@ -66,8 +66,9 @@ class Channel {
   /// last call reserved. Throws EngineError if a rank would have a faulty device.
   virtual GangPlace place(const GangPlan& plan) = 0;
 
-  /// Before an elastic gang is started once more: takes hosts that cannot be used any more out of
-  /// its plan, and says so; empty: all can. Throws EngineError where too few are left.
+  /// Before an elastic gang is started: takes hosts that cannot be used any more, and workers for
+  /// which there are no devices, out of its plan, and says so; empty: all can, or left_out() says.
+  /// Throws EngineError where too few are left.
   virtual std::string leave_out_lost(GangPlan& /*plan*/) { return ""; }
 
   /// Before the restart of a single failed rank: claims devices for it, and writes them to its

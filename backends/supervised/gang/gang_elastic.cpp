@@ -70,12 +70,14 @@ bool Gang::goes_on_without(std::size_t rank, const RankEnding& ending) {
   return true;
 }
 
-/// Before a restart: all hosts are asked again, those that were lost before too.
+/// Before a restart, all hosts and devices are asked again, those that were lost before too.
 void Gang::leave_out_lost() {
-  if (plan_.min_workers == 0 || record_.status.restarts == 0) {
+  if (plan_.min_workers == 0) {
     return;
   }
-  plan_ = read_plan_();
+  if (record_.status.restarts > 0) {
+    plan_ = read_plan_();
+  }
   auto said = channel_.leave_out_lost(plan_);
   take_ranks();
   record_.status.reason = std::move(said);

@@ -44,8 +44,51 @@ def test_where_no_other_is_free_the_job_fails_and_says_which_and_what_to_do(home
     home.submit("ill", *SHOW, flags=["--workers=2", "--gpus=1"])
     assert home.dtrain("wait", "ill", expect=EXIT_JOB_FAILED)
     cause = home.get("ill")["cause"]["message"]
-    assert cause == f"{FAULT.format(0)}; no other GPU is free here (--check-gpus=off skips the check)"
+    assert cause == (f"{FAULT.format(0)}; {FAULT.format(2)}; no other GPU is free here "
+                     "(--check-gpus=off skips the check)")
     assert seen(home, "any", "--check-gpus=off") == {"GPU 0,1"}  # Its own were given back before it failed.
+
+
+def test_an_elastic_job_starts_without_workers_for_which_no_gpu_is_left(home, gpus):
+    gpus(0)
+    script = home.script("show", "echo GPU $CUDA_VISIBLE_DEVICES; echo of $WORLD_SIZE")
+    elastic = ["--workers=3", "--gpus=1", "--min-workers=1"]
+    home.submit("first", script, flags=elastic)
+    home.dtrain("wait", "first")
+    assert home.lines("first", "-i", "worker-0") == [
+        f"dtrain: {FAULT.format(0)}; using GPU 2 instead; no other GPU is free here: started without worker-2",
+        "GPU 2", "of 2"]
+    assert home.lines("first", "-i", "worker-1") == ["GPU 1", "of 2"]
+    gpus(1, 2)
+    home.submit("last", script, flags=elastic)
+    home.dtrain("wait", "last")
+    assert sorted(home.lines("last")) == sorted([
+        f"dtrain: {FAULT.format(2)}; {FAULT.format(1)}; "
+        "no other GPU is free here: started without worker-1, worker-2", "GPU 0", "of 1"])
+    home.submit("few", script, flags=["--workers=3", "--gpus=1", "--min-workers=2"])
+    home.dtrain("wait", "few", expect=EXIT_JOB_FAILED)
+    assert home.get("few")["cause"]["message"].startswith(f"{FAULT.format(1)}; ")
+
+
+def test_an_elastic_job_that_starts_again_takes_the_gpus_that_are_well_then(home, gpus):
+    home.script("nvidia-smi", f"""case $* in *gpu_recovery_action*) exit 2 ;; esac
+        errors=3; [ ! -e {home.folder}/well ] || errors=0; touch {home.folder}/well
+        printf '%s\\n' "{ILL.format(0, 0)}" "{WELL.format(1, 1)}" "{WELL.format(2, 2)}" |
+          sed "/^1,/s/ 0, No/ $errors, No/" """)
+    home.submit("again", *SHOW, flags=["--workers=3", "--gpus=1", "--min-workers=2", "--max-restarts=1"])
+    home.dtrain("wait", "again")
+    assert [home.lines("again", "-i", f"worker-{each}")[-1] for each in range(2)] == ["GPU 2", "GPU 1"]
+
+
+def test_a_worker_added_to_a_running_job_takes_no_gpu_of_its_own(home, gpus):
+    gpus(0)
+    home.submit("scaled", home.script("hold", "echo GPU $CUDA_VISIBLE_DEVICES; exec sleep 1000"),
+                flags=["--workers=2", "--gpus=1", "--min-workers=1", "--max-workers=3"])
+    until(lambda: home.status("scaled") == "RUNNING", "it runs")
+    home.dtrain("scale", "scaled", "--workers=3")
+    until(lambda: "no other GPU is free here" in home.get("scaled")["reason"], "there is none for it")
+    assert [each["name"] for each in home.get("scaled")["instances"]] == ["worker-0", "worker-1"]
+    home.dtrain("delete", "scaled")
 
 
 def test_a_gpu_that_its_driver_wants_reset_is_left_out_though_it_counts_no_errors(home, gpus):
@@ -154,7 +197,7 @@ def test_another_takes_the_place_of_a_slow_gpu_and_is_measured_too(home, measure
     home.submit("all", *SHOW, flags=["--workers=2", "--gpus=1", "--check-gpus=measure"])
     home.dtrain("wait", "all", expect=EXIT_JOB_FAILED)
     assert home.get("all")["cause"]["message"] == (
-        f"{SLOW.format(1)}; no other GPU is free here (--check-gpus=off skips the check)")
+        f"{SLOW.format(1)}; {SLOW.format(0)}; no other GPU is free here (--check-gpus=off skips the check)")
 
 
 def test_a_gpu_that_is_slow_at_a_restart_is_left_out(home, measure):
