@@ -100,7 +100,7 @@ void Gang::run() {
     ++status.restarts;
     succeeded = run_once();
     if (!has_run_) { // A full disk: why the job failed, and its logs, are those of the run before.
-      if (status.cause) {
+      if (status.cause && status.cause->message != before.cause->message) {
         before.cause->message += "; it was not restarted: " + status.cause->message;
       }
       before.reason = status.cause ? before.cause->message : status.reason;

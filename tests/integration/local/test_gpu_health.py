@@ -49,6 +49,13 @@ def test_where_no_other_is_free_the_job_fails_and_says_which_and_what_to_do(home
     assert seen(home, "any", "--check-gpus=off") == {"GPU 0,1"}  # Its own were given back before it failed.
 
 
+def test_a_cause_that_a_restart_does_not_change_is_named_once(home, gpus):
+    gpus(0, 1, 2)
+    home.submit("ill", *SHOW, flags=["--gpus=1", "--max-restarts=2"])
+    home.dtrain("wait", "ill", expect=EXIT_JOB_FAILED)
+    assert home.get("ill")["cause"]["message"].count(FAULT.format(0)) == 1
+
+
 def test_an_elastic_job_starts_without_workers_for_which_no_gpu_is_left(home, gpus):
     gpus(0)
     script = home.script("show", "echo GPU $CUDA_VISIBLE_DEVICES; echo of $WORLD_SIZE")
