@@ -171,6 +171,16 @@ FAILED
 """)
 
 
+@pytest.mark.skipif(pathlib.Path("/dev/nvidiactl").exists(), reason="this machine has an NVIDIA GPU")
+@pytest.mark.parametrize("verb", ["test", "bench"])
+def test_where_there_is_no_gpu_that_is_one_line_and_nothing_is_compiled(gate, verb):
+    shutil.copytree(TESTS / "engines", gate.tree / "tests/engines")
+    shutil.copy(TESTS.parent / "dev", gate.tree)
+    result = gate.home.run([gate.tree / "dev", verb, "gpu"], expect=None, env={"DTRAIN_FAKE_GPUS": ""})
+    assert (result.code, result.out) == (77, "")
+    assert result.err == "no NVIDIA GPU on this machine; ./dev test cuda does without\n"
+
+
 # Debts.
 
 def test_debts_are_counted_and_age(tmp_path):
