@@ -5,6 +5,7 @@
 #include "backends/supervised/gang/plan_text.h"
 #include "backends/support/bucket/bucket_cache.h"
 #include "submit/errors.h"
+#include "submit/gpu_view.h"
 
 #include <fmt/format.h>
 
@@ -86,6 +87,7 @@ int assign_devices(const JobSpec& job, const MachineGpus& gpus, std::vector<Gang
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     ranks[i].devices = devices ? (*devices)[i] : "";
   }
+  check_view(gpu_view(job), ranks);
   if (devices) {
     const auto free = static_cast<int>(gpus.devices.size() - gpus.in_use);
     if (sum > free) {

@@ -166,6 +166,7 @@ bool SshChannel::claim_devices(GangPlan& plan) {
   for (auto& rank : plan.ranks) {
     rank.devices = devices_of(rank);
   }
+  check_view(plan.gpu_view, plan.ranks);
   is_fresh_ = true;
   return true;
 }

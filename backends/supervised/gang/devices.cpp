@@ -1,10 +1,13 @@
 #include "backends/supervised/gang/devices.h"
 
+#include "submit/errors.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <numeric>
 
 namespace dtrain {
@@ -42,6 +45,20 @@ std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::strin
     next += gpus;
   }
   return assigned;
+}
+
+void check_view(GpuView view, const std::vector<GangRank>& ranks) {
+  std::map<std::string, std::vector<std::string>> seen; // By host.
+  for (const auto& rank : ranks) {
+    auto& devices = seen[rank.host];
+    for (auto& device : own_gpus(rank).value_or(std::vector<std::string>())) {
+      devices.push_back(std::move(device));
+    }
+    if (view == GpuView::node && devices.size() > 1 && are_parts(devices)) {
+      throw UsageError("--gpus-visible=node: of parts of GPUs (MIG), CUDA shows a process only "
+                       "one; drop it");
+    }
+  }
 }
 
 std::optional<std::vector<std::string>> own_gpus(const GangRank& rank) {

@@ -18,6 +18,9 @@ std::vector<std::string> visible_gpus(std::string_view variable);
 std::optional<std::vector<std::string>> assign_gpus(const std::vector<std::string>& devices,
                                                     const std::vector<int>& wanted);
 
+/// Throws UsageError where the ranks of a machine would see parts of GPUs (MIG) of each other's.
+void check_view(GpuView view, const std::vector<GangRank>& ranks);
+
 /// The rank's own, of its plan; unset: it sees what its node shows it.
 std::optional<std::vector<std::string>> own_gpus(const GangRank& rank);
 

@@ -1,4 +1,5 @@
 """GPUs of hosts: each rank has its own, and no two jobs the same. Each host says that it has four."""
+import pathlib
 
 import pytest
 
@@ -68,6 +69,17 @@ def test_jobs_of_this_machine_and_over_ssh_are_given_no_gpu_twice(ssh, ssh_home,
         ssh_home.dtrain("delete", "near", env=here)
     ssh.submit("after", *SHOW, flags=["--gpus=2", "--grace-period=1s"], env=there)
     assert devices(ssh, "after", 0) == ["1", "2"]
+
+
+def test_ranks_that_would_see_several_parts_of_gpus_are_refused(ssh, ssh_hosts):
+    login = pathlib.Path(ssh_hosts.folder, "home3", ".bashrc")
+    login.write_text("export CUDA_VISIBLE_DEVICES=MIG-a,MIG-b\n")
+    try:
+        refused = ssh.submit("parts", "true", flags=["--workers=2", "--gpus=1", "--gpus-visible=node"],
+                             env={"DTRAIN_SSH_HOSTS": "host3:2"}, expect=EXIT_ENGINE)
+    finally:
+        login.unlink()
+    assert "of parts of GPUs (MIG), CUDA shows a process only one" in refused.err
 
 
 def test_a_worker_that_is_started_anew_sees_the_gpus_that_it_has_by_then(ssh):

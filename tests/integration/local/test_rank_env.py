@@ -81,7 +81,6 @@ def test_what_an_outer_job_said_is_not_passed_on(home):
     # … or it sees its own alone: where that is several, parts of a GPU, or somebody knows better.
     ("5,GPU-8a9b,3,7", ["--gpus=2"], [("0", "5,GPU-8a9b"), ("0", "3,7")]),
     ("MIG-a,MIG-GPU-b/1/0", [], [("0", "MIG-a"), ("0", "MIG-GPU-b/1/0")]),
-    ("MIG-a,MIG-b", ["--gpus-visible=node"], [("0", "MIG-a,MIG-b"), ("1", "MIG-a,MIG-b")]),
     ("4,6", ["--gpus-visible=rank"], [("0", "4"), ("0", "6")]),
     ("4,6", ["--max-workers=2"], [("0", "4"), ("0", "6")]),
 ])
@@ -143,6 +142,16 @@ def test_a_server_without_gpus_sees_none_and_tensorflow_s_tasks_see_their_own(ho
 def test_a_view_that_local_rank_cannot_index_is_refused(home, flags, why):
     result = home.submit("no", "true", flags=["--gpus-visible=node", *flags], expect=EXIT_USAGE)
     assert why in result.err and result.err.count("\n") == 1
+
+
+def test_ranks_that_would_see_several_parts_of_gpus_are_refused(home):
+    parts = {"CUDA_VISIBLE_DEVICES": "MIG-a,MIG-b"}
+    result = home.submit("parts", "true", flags=["--gpus-visible=node", "--gpus=1", "--workers=2"], env=parts,
+                         expect=EXIT_USAGE)
+    assert "--gpus-visible=node: of parts of GPUs (MIG), CUDA shows a process only one" in result.err
+    assert result.err.count("\n") == 1
+    assert environments(home, "alone", "--gpus=1", "--gpus-visible=node", workers=1,
+                        env=parts)[0]["CUDA_VISIBLE_DEVICES"] == "MIG-a"
 
 
 def test_too_few_gpus_is_one_warning_and_the_cpu(home):
