@@ -1,7 +1,7 @@
 // Which of its node's GPUs a rank sees. The contract, on every engine:
 //
-//   LOCAL_RANK indexes CUDA_VISIBLE_DEVICES in every rank, and no two ranks of a machine reach the
-//   same GPU by it.
+//   LOCAL_RANK indexes CUDA_VISIBLE_DEVICES in every rank, and no two ranks of a job reach the same
+//   GPU of a machine by it.
 //
 // There are two kinds of programs, and so two views. A program that takes the GPU with the number
 // LOCAL_RANK (PyTorch under torchrun) sees all GPUs of the job on that machine, and NCCL finds the

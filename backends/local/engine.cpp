@@ -27,7 +27,8 @@ const Engine& engine() {
         return std::make_unique<LocalBackend>();
       },
       .fields = field_uses(),
-      .notes = {{"gpus", "if too few, all ranks run on the CPU"},
+      .notes = {{"gpus", "if too few, shares those in use or runs on the CPU"},
+                {"requireGpus", "also if too few are free"},
                 {"minWorkers",
                  "restarts only the failed worker, up to --max-restarts times; then the others "
                  "continue without it, and the bundled trainer goes on from what it has in memory"},

@@ -90,6 +90,12 @@ int assign_devices(const JobSpec& job, const MachineGpus& gpus, std::vector<Gang
   check_view(gpu_view(job), ranks);
   if (devices) {
     const auto free = static_cast<int>(gpus.devices.size() - gpus.in_use);
+    if (sum > free && job.require_gpus) {
+      throw EngineError(fmt::format("the job asks for {} GPU{} ({} per worker), and {} of them are "
+                                    "in use by other jobs (see dtrain list): wait, ask for fewer, "
+                                    "or drop --require-gpus to share them",
+                                    sum, sum == 1 ? "" : "s", job.gpus, sum - free));
+    }
     if (sum > free) {
       notices.push_back(fmt::format("{} of {} GPUs are shared with other jobs: see dtrain list",
                                     sum - free, sum));

@@ -32,7 +32,7 @@ const Engine& engine() {
         return std::make_unique<SshBackend>(access);
       },
       .fields = field_uses(),
-      .notes = {{"gpus", "if too few, the job fails"},
+      .notes = {{"gpus", "if too few, fails"},
                 {"minWorkers",
                  "after a host is lost, a failure restarts all workers on the remaining hosts"}},
       .cannot = {k_no_server},

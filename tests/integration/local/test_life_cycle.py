@@ -3,7 +3,7 @@ import json
 import os
 import time
 
-from harness import EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
+from harness import EXIT_ENGINE, EXIT_JOB_FAILED, EXIT_NOT_FOUND, EXIT_USAGE, until
 
 
 def names(home, *flags):
@@ -159,6 +159,8 @@ def test_two_jobs_get_gpus_of_their_own_while_there_are_free_ones(home):
     assert home.dtrain("top", "node", "-o", "json", env=gpus).json()[0]["requestedGPUs"] == 3
     shared = home.submit("three", *show, flags=["--gpus=1"], env=gpus)
     assert "shared with other jobs" in shared.err
+    refused = home.submit("alone", "true", flags=["--gpus=1", "--require-gpus"], env=gpus, expect=EXIT_ENGINE)
+    assert "the job asks for 1 GPU (1 per worker), and 1 of them" in refused.err and refused.err.count("\n") == 1
     home.dtrain("delete", "one")
     home.submit("four", *show, flags=["--gpus=1"], env=gpus)
     assert devices("four") == "0"
