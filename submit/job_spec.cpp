@@ -405,6 +405,9 @@ JobSpec resolve(JobSpec job) {
   if (job.require_gpus && job.gpus == 0) {
     throw UsageError("--require-gpus: add --gpus=N, the number of GPUs per worker");
   }
+  if (job.check_gpus == "measure" && job.gpus == 0 && job.ps_gpus == 0) {
+    throw UsageError("--check-gpus=measure: add --gpus=N, the number of GPUs per worker");
+  }
   check_gpu_view(job);
   check_word("--working-dir", job.working_dir);
   for (std::size_t i = 0; i < job.command.size(); ++i) {

@@ -70,6 +70,8 @@ TEST_CASE("numbers out of range are refused by flag and range") {
         std::string::npos);
   CHECK(refused([](JobSpec& j) { j.require_gpus = true; }) ==
         "--require-gpus: add --gpus=N, the number of GPUs per worker");
+  CHECK(refused([](JobSpec& j) { j.check_gpus = "measure"; }) ==
+        "--check-gpus=measure: add --gpus=N, the number of GPUs per worker");
 }
 
 TEST_CASE("workers outside of what an elastic job allows are refused by the bound they miss") {
