@@ -52,6 +52,8 @@ std::vector<CheckResult> check_gpu_health() {
     }
     if (!health.failure.empty()) {
       found.push_back({Level::warning, k_what, health.failure});
+    } else if (health.gpus.empty()) {
+      found.push_back({Level::warning, k_what, "unknown: nvidia-smi lists no GPU"});
     }
     return found.empty() ? std::vector<CheckResult>{{Level::ok, k_what,
                                                      fmt::format("driver {}, no memory errors",
@@ -72,7 +74,7 @@ std::vector<CheckResult> check_gpu_speed() {
       return {};
     }
     if (free.empty()) {
-      return {{Level::ok, k_what, "not measured: jobs use all GPUs"}};
+      return {{Level::note, k_what, "not measured: jobs use all GPUs"}};
     }
     const MeasuredGpus measured = measure_gpus(free);
     std::vector<CheckResult> found;
@@ -83,7 +85,7 @@ std::vector<CheckResult> check_gpu_speed() {
       found.push_back({Level::warning, k_what, fault});
     }
     if (!measured.failure.empty()) {
-      found.push_back({Level::ok, k_what, "not measured: " + measured.failure});
+      found.push_back({Level::note, k_what, "not measured: " + measured.failure});
     }
     return found.empty() ? std::vector<CheckResult>{{Level::ok, k_what, measured.speeds}} : found;
   } catch (const Error& error) {

@@ -55,6 +55,13 @@ bool says(const Line& fields, std::string_view what) {
   });
 }
 
+/// "GPU 2 (NVIDIA H100)"; without a name that is an error in brackets.
+std::string text_of(std::string_view index, std::string_view name) {
+  return name.empty() || name.starts_with('[')
+             ? "GPU " + printable(index)
+             : fmt::format("GPU {} ({})", printable(index), printable(name));
+}
+
 /// Empty: none.
 std::string fault_in(const Line& gpu) {
   const std::string index = printable(gpu[Field::index]);
@@ -72,8 +79,7 @@ std::string fault_in(const Line& gpu) {
     fault = fmt::format("{} uncorrectable ECC errors since the driver was loaded; {}",
                         gpu[Field::ecc_errors], reset);
   }
-  return fault.empty() ? ""
-                       : fmt::format("GPU {} ({}): {}", index, printable(gpu[Field::name]), fault);
+  return fault.empty() ? "" : text_of(index, gpu[Field::name]) + ": " + fault;
 }
 
 /// The recovery action that the driver wants after an error (an Xid, of which only the kernel's log
@@ -85,10 +91,9 @@ std::string fault_after_error(const Line& line, std::string_view name) {
   if (!reboots && action != "Reset" && action != "Drain and Reset") {
     return "";
   }
-  return fmt::format("GPU {} ({}): it stopped working after an error (an Xid, see dmesg); {}",
-                     index, printable(name),
-                     reboots ? "restart the machine"
-                             : "reset it: nvidia-smi --gpu-reset -i " + index);
+  return fmt::format(
+      "{}: it stopped working after an error (an Xid, see dmesg); {}", text_of(index, name),
+      reboots ? "restart the machine" : "reset it: nvidia-smi --gpu-reset -i " + index);
 }
 
 /// "  MIG 3g.20gb Device 0: (UUID: MIG-…)"

@@ -267,6 +267,7 @@ def test_check_names_gpus_that_jobs_would_fail_by(home):
     assert "GPU 2 (NVIDIA A100): it has bad memory" in rows[1] and "cannot be remapped" in dead[1]
     lost = "Unable to determine the device handle for GPU 0000:05:00.0: GPU is lost.  Reboot the system"
     assert health(f"echo '{lost}'", 15) == [("warning", f"nvidia-smi failed: {lost}")]
+    assert health("echo") == [("warning", "unknown: nvidia-smi lists no GPU")]
     home.script("nvidia-smi", "exit 0")
     assert home.dtrain("check", "-o", "json", env={"DTRAIN_LOCAL_GPUS": "0"}, expect=None).json()
 

@@ -249,4 +249,4 @@ def test_check_measures_the_gpus_that_no_job_uses(home, measure):
     assert measure() == ["0,1,2", "0,1,2", "2"]
     home.dtrain("delete", "busy")
     home.script("trainer", "echo 'check-gpus: no CUDA plug-in' >&2; exit 2")
-    assert speed() == [("ok", "not measured: check-gpus: no CUDA plug-in")]
+    assert speed() == [("note", "not measured: check-gpus: no CUDA plug-in")]

@@ -39,6 +39,8 @@ TEST_CASE("of a machine with a lost GPU the others are known, and it is not") {
   CHECK(read_gpu_health("1, NVIDIA H100, 580, [GPU is lost], [GPU is lost], No, No, GPU-b\n")
             .fault_of("1") ==
         "GPU 1 (NVIDIA H100): it has fallen off the bus; restart the machine");
+  CHECK(read_gpu_health("1, [GPU is lost], [GPU is lost], [GPU is lost], No, No, No, GPU-b\n")
+            .fault_of("1") == "GPU 1: it has fallen off the bus; restart the machine");
   CHECK(read_gpu_health("1, NVIDIA H100, 580, [GPU requires reset], No, No, No, GPU-b\n")
             .fault_of("1")
             .find("nvidia-smi --gpu-reset -i 1") != std::string::npos);
