@@ -29,6 +29,7 @@ const Engine& engine() {
       .fields = field_uses(),
       .notes = {{"gpus", "if too few, shares those in use or runs on the CPU"},
                 {"requireGpus", "also if too few are free"},
+                {"checkGpus", "an elastic job starts without workers for which no GPU is left"},
                 {"minWorkers",
                  "restarts only the failed worker, up to --max-restarts times; then the others "
                  "continue without it, and the bundled trainer goes on from what it has in memory"},
