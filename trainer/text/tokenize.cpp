@@ -151,7 +151,11 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options, const 
   if (!options.vocabulary.empty()) {
     auto tokenizer =
         load_tokenizer(options.vocabulary, options.cased ? std::optional(words) : std::nullopt);
-    copy_tokenizer(options.vocabulary, options.output);
+    if (options.cased && dynamic_cast<const WordPiece*>(tokenizer.get()) != nullptr) {
+      save_word_piece(tokenizer->vocabulary().tokens(), words, options.output);
+    } else {
+      copy_tokenizer(options.vocabulary, options.output);
+    }
     console.choices({{"vocabulary", fmt::format("{} tokens of {}, {}",
                                                 with_commas(double(tokenizer->vocabulary().size())),
                                                 options.vocabulary, tokenizer->kind())}});

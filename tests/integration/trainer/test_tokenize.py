@@ -85,6 +85,20 @@ def test_a_vocabulary_that_is_there_is_taken_and_kept_beside_the_tokens(home, te
     assert manifest(home.folder / "a") == manifest(home.folder / "b")
 
 
+def test_tokens_that_are_cased_say_so_whatever_the_vocabulary_said(home, text, tokenize):
+    tokenize(text, "-o", home.folder / "a", "--vocabulary-size=100")
+    config = json.loads((home.folder / "a/tokenizer_config.json").read_text())
+    assert config["do_lower_case"] is True
+    for name, vocabulary in (("b", "a"), ("c", "a/vocab.txt")):
+        tokenize(text, "-o", home.folder / name, "--vocabulary", home.folder / vocabulary, "--cased")
+        made = json.loads((home.folder / name / "tokenizer_config.json").read_text())
+        assert made == {**config, "do_lower_case": False}
+        assert (home.folder / name / "vocab.txt").read_text() == (home.folder / "a/vocab.txt").read_text()
+    (home.folder / "a/tokenizer_config.json").unlink()
+    tokenize(text, "-o", home.folder / "d", "--vocabulary", home.folder / "a/vocab.txt", "--cased")
+    assert json.loads((home.folder / "d/tokenizer_config.json").read_text())["do_lower_case"] is False
+
+
 @pytest.mark.parametrize("content, said", [
     (b"", "text.txt: is empty; there is nothing to train on"),
     (b" \n\t\n", "text.txt: has no words"),
