@@ -152,7 +152,7 @@ Json bert_config(const ModelOptions& model) {
   return config;
 }
 
-Json gpt2_config(const TransformerOptions& gpt) {
+Json gpt2_config(const TransformerOptions& gpt, const SpecialTokens& special) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", gpt.vocabulary},
@@ -166,6 +166,8 @@ Json gpt2_config(const TransformerOptions& gpt) {
           {"resid_pdrop", gpt.dropout},
           {"attn_pdrop", gpt.dropout},
           {"layer_norm_epsilon", gpt.norm_epsilon},
+          {"bos_token_id", special.first},
+          {"eos_token_id", special.last},
           {"tie_word_embeddings", true}};
 }
 
@@ -184,10 +186,12 @@ TransformerOptions read_gpt2(const ModelConfig& config) {
 
 } // namespace
 
-void save_model_config(const ModelOptions& model, const std::string& folder) {
+void save_model_config(const ModelOptions& model, const SpecialTokens& special,
+                       const std::string& folder) {
   make_folder(folder);
-  const std::string text =
-      (model.name == "gpt2" ? gpt2_config(model.transformer) : bert_config(model)).dump(2) + "\n";
+  const Json config =
+      model.name == "gpt2" ? gpt2_config(model.transformer, special) : bert_config(model);
+  const std::string text = config.dump(2) + "\n";
   AtomicFile file((fs::path(folder) / k_model_config).string());
   file.write(std::as_bytes(std::span(text)));
   file.commit();

@@ -11,11 +11,14 @@
 #include <string>
 
 #include "trainer/models/model.h"
+#include "trainer/text/vocabulary.h"
 
 namespace trainer {
 
-/// Writes config.json of a transformer. Throws Error.
-void save_model_config(const ModelOptions& model, const std::string& folder);
+/// Writes config.json of a transformer. `special`: of the vocabulary it was trained with. Throws
+/// Error.
+void save_model_config(const ModelOptions& model, const SpecialTokens& special,
+                       const std::string& folder);
 
 /// The model that a folder's config.json describes. Throws DataError naming the file and the
 /// setting that this program does not support.

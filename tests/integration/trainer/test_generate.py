@@ -57,6 +57,8 @@ def test_what_a_run_has_learned_goes_on_with_a_text(home, tokens):
     assert "held-out" in out and "tokens" in out and "masked" not in out
     config = json.loads((home.folder / "model/config.json").read_text())
     assert config["architectures"] == ["GPT2LMHeadModel"] and config["n_inner"] == 256
+    end = json.loads((tokens / "vocab.json").read_text())["<|endoftext|>"]
+    assert config["bos_token_id"] == config["eos_token_id"] == end
 
     def generate(*flags, folder="run", expect=0):
         return home.trainer("generate", f"--checkpoint={home.folder / folder}", *flags, expect=expect)

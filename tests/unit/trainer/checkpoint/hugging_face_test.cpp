@@ -66,7 +66,7 @@ NamedTensor& named(std::vector<NamedTensor>& tensors, const std::string& name) {
 TEST_CASE("a folder's config.json says the model that was saved, of each transformer") {
   for (const char* name : {"bert", "roberta", "gpt2"}) {
     const TempFolder folder;
-    save_model_config(small(name), folder.path());
+    save_model_config(small(name), {}, folder.path());
     const ModelOptions read = read_model_config(folder.path());
     CHECK(read.name == name);
     CHECK(shape_text(read) == shape_text(small(name)));
