@@ -51,7 +51,7 @@ dtrain::CommandTable fill_command(FillOptions& options) {
       "Reads a BERT or RoBERTa model and prints, for each [MASK] (RoBERTa: <mask>) of TEXT, the "
       "most likely words and their probabilities.\n\nDIR is the --checkpoint-dir of a run, whose "
       "newest whole checkpoint is read, or a Hugging Face folder: config.json, model.safetensors, "
-      "and vocab.txt or vocab.json and merges.txt.";
+      "and vocab.txt, vocab.json and merges.txt, or tokenizer.json.";
   table.examples = {"# What a run has learned",
                     "dtrain-trainer fill --checkpoint=run1 \"In the beautiful season of [MASK] the "
                     "[MASK] shed their leaves.\""};

@@ -77,7 +77,7 @@ dtrain::CommandTable generate_command(GenerateOptions& options) {
       "the end of the text. With --temperature above 0 each token is sampled from the model's "
       "probabilities; else it is the most likely one.\n\nDIR is the --checkpoint-dir of a run, "
       "whose newest whole checkpoint is read, or a Hugging Face folder: config.json, "
-      "model.safetensors, vocab.json and merges.txt.";
+      "model.safetensors, and vocab.json and merges.txt or tokenizer.json.";
   table.examples = {
       "dtrain-trainer generate --checkpoint=run1 \"In the beginning\"",
       "dtrain-trainer generate --checkpoint=gpt2 --temperature=0.8 --top=40 \"Once upon\""};

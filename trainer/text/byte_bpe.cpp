@@ -17,8 +17,6 @@
 namespace trainer {
 namespace {
 
-constexpr std::size_t k_most_tokens = 1 << 24;
-
 const std::array<std::string, 5> k_bpe_special = {"<pad>", "<unk>", "<s>", "</s>", "<mask>"};
 constexpr const char* k_gpt2_special = "<|endoftext|>"; ///< GPT-2's only special token.
 
@@ -44,21 +42,7 @@ Vocabulary read_bpe_tokens(const std::string& path) {
   if (!file && !file.eof()) {
     throw DataError(fmt::format("{}: cannot read the vocabulary", path));
   }
-  if (!content.is_object() || content.empty() || content.size() > k_most_tokens) {
-    throw DataError(fmt::format(
-        "{}: is not a vocabulary; it must be a JSON object of tokens and their numbers", path));
-  }
-  std::vector<std::string> tokens(content.size());
-  for (const auto& [token, id] : content.items()) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens.size() ||
-        !tokens[id.get<std::size_t>()].empty()) {
-      throw DataError(fmt::format("{}: token {} has the number {}; {} tokens are numbered 0 to {}",
-                                  path, dtrain::printable(token), dtrain::printable(id.dump()),
-                                  tokens.size(), tokens.size() - 1));
-    }
-    tokens[id.get<std::size_t>()] = token;
-  }
-  return Vocabulary(std::move(tokens));
+  return numbered_tokens(content, path);
 }
 
 std::uint64_t pair_of(TokenId a, TokenId b) {
@@ -121,6 +105,23 @@ std::size_t byte_bpe_piece(std::string_view text) {
 ByteBpe::ByteBpe(const std::string& vocabulary_path, const std::string& merges_path)
     : Tokenizer(read_bpe_tokens(vocabulary_path), vocabulary_path, k_bpe_special, true,
                 k_gpt2_special) {
+  number_bytes(vocabulary_path);
+  read_merges(merges_path);
+}
+
+ByteBpe::ByteBpe(Vocabulary vocabulary, const Merges& merges, const std::string& path)
+    : Tokenizer(std::move(vocabulary), path, k_bpe_special, true, k_gpt2_special) {
+  number_bytes(path);
+  for (const auto& [first, second] : merges) {
+    if (!add_merge(first, second)) {
+      throw DataError(
+          fmt::format("{}: {} {} is not a pair of tokens whose merge is in the vocabulary", path,
+                      dtrain::printable(first), dtrain::printable(second)));
+    }
+  }
+}
+
+void ByteBpe::number_bytes(const std::string& path) {
   for (std::size_t byte = 0; byte < bytes_.size(); ++byte) {
     std::string letter;
     unicode::append_utf8(byte_letters()[byte], letter);
@@ -128,11 +129,22 @@ ByteBpe::ByteBpe(const std::string& vocabulary_path, const std::string& merges_p
     if (!id) {
       throw DataError(fmt::format("{}: has no token {} for the byte {}; the vocabulary of a "
                                   "byte-level BPE has all 256",
-                                  vocabulary_path, letter, byte));
+                                  path, letter, byte));
     }
     bytes_[byte] = *id;
   }
-  read_merges(merges_path);
+}
+
+bool ByteBpe::add_merge(std::string_view first, std::string_view second) {
+  const auto left = vocabulary().find(first);
+  const auto right = vocabulary().find(second);
+  const auto both = vocabulary().find(std::string(first).append(second));
+  if (!left || !right || !both) {
+    return false;
+  }
+  merges_.try_emplace(pair_of(*left, *right),
+                      Merge{static_cast<std::uint32_t>(merges_.size()), *both});
+  return true;
 }
 
 void ByteBpe::read_merges(const std::string& path) {
@@ -149,21 +161,12 @@ void ByteBpe::read_merges(const std::string& path) {
       continue;
     }
     const std::size_t space = line.find(' ');
-    const auto first = vocabulary().find(std::string_view(line).substr(0, space));
-    const auto second = space == std::string::npos
-                            ? std::nullopt
-                            : vocabulary().find(std::string_view(line).substr(space + 1));
-    const auto both =
-        first && second
-            ? vocabulary().find(vocabulary().token(*first) + vocabulary().token(*second))
-            : std::nullopt;
-    if (!both) {
+    if (space == std::string::npos || !add_merge(std::string_view(line).substr(0, space),
+                                                 std::string_view(line).substr(space + 1))) {
       throw DataError(
           fmt::format("{}, line {}: {} is not a pair of tokens whose merge is in the vocabulary",
                       path, number, dtrain::printable(line)));
     }
-    merges_.try_emplace(pair_of(*first, *second),
-                        Merge{static_cast<std::uint32_t>(merges_.size()), *both});
   }
 }
 

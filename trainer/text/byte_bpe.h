@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "trainer/text/tokenizer.h"
+#include "trainer/text/tokenizer_json.h"
 
 namespace trainer {
 
@@ -17,6 +18,8 @@ class ByteBpe final : public Tokenizer {
  public:
   /// Throws DataError naming the file.
   ByteBpe(const std::string& vocabulary_path, const std::string& merges_path);
+  /// `path` names the vocabulary in messages.
+  ByteBpe(Vocabulary vocabulary, const Merges& merges, const std::string& path);
 
   std::string decode(std::span<const TokenId> ids) const override;
   const char* kind() const override { return "byte-level BPE"; }
@@ -28,7 +31,10 @@ class ByteBpe final : public Tokenizer {
   };
   void encode_plain(std::string_view text, std::vector<TokenId>& to) override;
   void encode_piece(std::string_view piece, std::vector<TokenId>& to) const;
+  void number_bytes(const std::string& path);
   void read_merges(const std::string& path);
+  /// False: their merge is not in the vocabulary.
+  bool add_merge(std::string_view first, std::string_view second);
 
   std::array<TokenId, 256> bytes_{};
   std::unordered_map<std::uint64_t, Merge> merges_; ///< Keyed by both tokens.

@@ -204,7 +204,7 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
       "vocabulary, <|endoftext|> separates documents, line ends are kept, and a row continues "
       "where the one before it ends.\n\nThe folder holds manifest.json, the rows in files that "
       "training maps into memory, and the vocabulary: vocab.txt and tokenizer_config.json, or "
-      "vocab.json and merges.txt.";
+      "the files of --vocabulary.";
   table.examples = {
       "# A vocabulary of 8,192 tokens, and rows of 128",
       "dtrain-trainer tokenize --vocabulary-size=8192 --output=tokens wiki.txt",
@@ -226,8 +226,9 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
       {.flags = "--vocabulary",
        .target = &options.vocabulary,
        .metavar = "PATH",
-       .help = "Take this vocabulary: a folder with vocab.txt (WordPiece) or with vocab.json and "
-               "merges.txt (byte-level BPE), or one of these files [made from the texts]",
+       .help = "Take this vocabulary: a folder with vocab.txt (WordPiece), with vocab.json and "
+               "merges.txt (byte-level BPE) or with tokenizer.json (either), or one of these files "
+               "[made from the texts]",
        .complete = dtrain::Complete::file},
       {.flags = "--vocabulary-size",
        .target = &options.size,

@@ -12,6 +12,7 @@
 #include "trainer/errors.h"
 #include "trainer/files.h"
 #include "trainer/text/byte_bpe.h"
+#include "trainer/text/tokenizer_json.h"
 #include "trainer/text/word_piece.h"
 
 namespace trainer {
@@ -65,6 +66,10 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* k_config = "tokenizer_config.json";
+constexpr const char* k_word_piece = "vocab.txt";
+constexpr const char* k_bpe = "vocab.json";
+constexpr const char* k_merges = "merges.txt";
+constexpr const char* k_whole = "tokenizer.json";
 
 /// The files of a tokenizer; `path` is its folder or its vocabulary.
 struct TokenizerFiles {
@@ -72,22 +77,35 @@ struct TokenizerFiles {
     std::error_code error;
     const bool is_folder = fs::is_directory(path, error);
     folder = is_folder ? fs::path(path) : fs::path(path).parent_path();
-    const bool is_bpe = is_folder ? fs::exists(folder / "vocab.json", error) &&
-                                        !fs::exists(folder / "vocab.txt", error)
-                                  : path.ends_with(".json");
-    vocabulary = is_folder ? folder / (is_bpe ? "vocab.json" : "vocab.txt") : fs::path(path);
-    if (is_bpe) {
-      merges = folder / "merges.txt";
+    const auto has = [&](const char* name) { return fs::exists(folder / name, error); };
+    const bool has_bpe = has(k_bpe) && has(k_merges);
+    if (!is_folder) {
+      vocabulary = fs::path(path);
+    } else if (has(k_word_piece) || !(has(k_bpe) || has(k_whole))) {
+      vocabulary = folder / k_word_piece;
+    } else {
+      vocabulary = folder / (has_bpe || !has(k_whole) ? k_bpe : k_whole);
+    }
+    // A file of `tokenizers` may have any name.
+    const bool is_json = vocabulary.extension() == ".json";
+    is_whole = is_json && vocabulary.filename() != k_bpe &&
+               (vocabulary.filename() == k_whole || !has(k_merges));
+    if (is_json && !is_whole) {
+      merges = folder / k_merges;
     }
   }
 
+  /// The vocabulary's name in a folder.
+  const char* name() const { return is_whole ? k_whole : merges.empty() ? k_word_piece : k_bpe; }
+
   fs::path folder;
   fs::path vocabulary;
-  fs::path merges; ///< Only of a BPE.
+  fs::path merges;       ///< Only of a BPE.
+  bool is_whole = false; ///< The vocabulary is a tokenizer.json.
 };
 
-TokenizerOptions read_options(const fs::path& path) {
-  TokenizerOptions options;
+/// `options`: of what the file leaves out.
+TokenizerOptions read_options(const fs::path& path, TokenizerOptions options = {}) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     return options;
@@ -122,6 +140,16 @@ void write_file(const fs::path& path, std::string_view text) {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path,
                                           const std::optional<TokenizerOptions>& options) {
   const TokenizerFiles files(path);
+  if (files.is_whole) {
+    TokenizerJson content = read_tokenizer_json(files.vocabulary.string());
+    if (content.is_bpe) {
+      return std::make_unique<ByteBpe>(std::move(content.vocabulary), content.merges,
+                                       files.vocabulary.string());
+    }
+    return std::make_unique<WordPiece>(
+        std::move(content.vocabulary), files.vocabulary.string(),
+        options ? *options : read_options(files.folder / k_config, content.options));
+  }
   if (!files.merges.empty()) {
     return std::make_unique<ByteBpe>(files.vocabulary.string(), files.merges.string());
   }
@@ -134,8 +162,8 @@ void copy_tokenizer(const std::string& path, const std::string& folder) {
   make_folder(folder);
   std::error_code error;
   for (const auto& [from, name] :
-       {std::pair(files.vocabulary, files.merges.empty() ? "vocab.txt" : "vocab.json"),
-        std::pair(files.merges, "merges.txt"), std::pair(files.folder / k_config, k_config)}) {
+       {std::pair(files.vocabulary, files.name()), std::pair(files.merges, k_merges),
+        std::pair(files.folder / k_config, k_config)}) {
     const fs::path to = fs::path(folder) / name;
     if (!from.empty() && fs::exists(from, error) && !fs::equivalent(from, to, error)) {
       std::ifstream file(from, std::ios::binary);
@@ -143,6 +171,12 @@ void copy_tokenizer(const std::string& path, const std::string& folder) {
       text << file.rdbuf();
       write_file(to, text.str());
     }
+  }
+  // What an earlier vocabulary left must not be read instead of this one.
+  const bool is_same = fs::equivalent(fs::absolute(files.vocabulary).parent_path(), folder, error);
+  for (TokenizerFiles found(folder); !is_same && found.name() != std::string_view(files.name()) &&
+                                     fs::remove(found.vocabulary, error);
+       found = TokenizerFiles(folder)) {
   }
 }
 
@@ -153,7 +187,7 @@ void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOpti
   for (const std::string& token : tokens) {
     text += token + "\n";
   }
-  write_file(fs::path(folder) / "vocab.txt", text);
+  write_file(fs::path(folder) / k_word_piece, text);
   const Json strips = options.strip_accents ? Json(*options.strip_accents) : Json();
   const Json config = {{"tokenizer_class", "BertTokenizer"},
                        {"do_lower_case", options.lowercase},

@@ -85,9 +85,9 @@ struct TokenizerOptions {
   bool operator==(const TokenizerOptions&) const = default;
 };
 
-/// Loads vocab.txt (WordPiece), or vocab.json and merges.txt (byte-level BPE); `path` is the folder
-/// or the vocabulary in it. `options`, if given, override tokenizer_config.json. Throws DataError
-/// that names the file.
+/// Loads vocab.txt (WordPiece), or vocab.json and merges.txt (byte-level BPE), or, where these are
+/// missing, tokenizer.json; `path` is the folder or the vocabulary in it. `options`, if given,
+/// override tokenizer_config.json, and that tokenizer.json. Throws DataError that names the file.
 std::unique_ptr<Tokenizer>
 load_tokenizer(const std::string& path,
                const std::optional<TokenizerOptions>& options = std::nullopt);

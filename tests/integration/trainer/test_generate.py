@@ -80,6 +80,25 @@ def test_what_a_run_has_learned_goes_on_with_a_text(home, tokens):
     assert "--temperature=-1" in generate("a", "--temperature=-1", expect=EXIT_USAGE).err
 
 
+def test_a_model_beside_tokenizer_json_alone_goes_on_alike(home, tokens):
+    run = home.folder / "run"
+    home.trainer(f"--data={tokens}", *SHAPE, "--steps=2", f"--checkpoint-dir={run}")
+    flags = ("generate", f"--checkpoint={run}", " winter is cold", "--tokens=4")
+    before = home.trainer(*flags).out
+    merges = (run / "merges.txt").read_text().splitlines()[1:]
+    vocabulary = json.loads((run / "vocab.json").read_text())
+    (run / "vocab.json").unlink()
+    (run / "merges.txt").unlink()
+    for form in (merges, [merge.split() for merge in merges]):
+        (run / "tokenizer.json").write_text(json.dumps({
+            "version": "1.0", "added_tokens": [], "normalizer": None,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                              "use_regex": True},
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "vocab": vocabulary,
+                      "merges": form}}))
+        assert home.trainer(*flags).out == before
+
+
 def test_a_text_of_which_nothing_is_held_out_says_so(home, vocabulary):
     (home.folder / "few.txt").write_text(" winter is cold and summer was warm\n" * 9)
     home.trainer("tokenize", home.folder / "few.txt", "-o", home.folder / "few",

@@ -99,6 +99,40 @@ def test_tokens_that_are_cased_say_so_whatever_the_vocabulary_said(home, text, t
     assert json.loads((home.folder / "d/tokenizer_config.json").read_text())["do_lower_case"] is False
 
 
+def whole(vocabulary, **normalizer):
+    """tokenizer.json of BERT's, as `tokenizers` writes it."""
+    return {"version": "1.0", "truncation": None, "padding": None,
+            "added_tokens": [{"id": i, "content": token, "special": True}
+                             for i, token in enumerate(vocabulary[:5])],
+            "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                           "strip_accents": None, "lowercase": True, **normalizer},
+            "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": None,
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                      "max_input_chars_per_word": 100,
+                      "vocab": {token: i for i, token in enumerate(vocabulary)}}}
+
+
+def test_a_folder_with_tokenizer_json_alone_gives_the_tokens_of_the_older_files(home, text, tokenize):
+    text.write_text(text.read_text().replace("fox", "Fox"))
+    tokenize(text, "-o", home.folder / "a", "--vocabulary-size=100", "--cased")
+    vocabulary = (home.folder / "a/vocab.txt").read_text().split("\n")[:-1]
+    model = home.folder / "model"
+    model.mkdir()
+    (model / "tokenizer.json").write_text(json.dumps(whole(vocabulary, lowercase=False)))
+    for name, path in (("b", model), ("c", model / "tokenizer.json")):
+        assert "WordPiece" in tokenize(text, "-o", home.folder / name, "--vocabulary", path).out
+        assert manifest(home.folder / name) == manifest(home.folder / "a")
+        rows = [(home.folder / made / "train-00000.tokens").read_bytes() for made in (name, "a")]
+        assert rows[0] == rows[1]
+    assert (home.folder / "b/tokenizer.json").read_text() == (model / "tokenizer.json").read_text()
+    # Into a folder whose older vocabulary would be read first.
+    tokenize(text, "-o", home.folder / "a", "--vocabulary", model)
+    assert not (home.folder / "a/vocab.txt").exists()
+    out = tokenize(text, "-o", home.folder / "d", "--vocabulary", home.folder / "a").out
+    assert manifest(home.folder / "d") == manifest(home.folder / "b"), out
+
+
 @pytest.mark.parametrize("content, said", [
     (b"", "text.txt: is empty; there is nothing to train on"),
     (b" \n\t\n", "text.txt: has no words"),

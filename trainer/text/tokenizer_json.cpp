@@ -1,0 +1,203 @@
+#include "trainer/text/tokenizer_json.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "submit/errors.h"
+#include "trainer/errors.h"
+
+namespace trainer {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t k_most_entries = 1 << 24; ///< Of a vocabulary and of its merges.
+
+class TokenizerReader {
+ public:
+  explicit TokenizerReader(const std::string& path) : path_(path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+      throw DataError(
+          fmt::format("{}: cannot read the vocabulary: {}", path, std::strerror(errno)));
+    }
+    content_ = Json::parse(file, nullptr, false);
+    if (!part("model").is_object()) {
+      damaged("has no \"model\" of a tokenizer; give tokenizer.json, or vocab.json with merges.txt "
+              "beside it");
+    }
+  }
+
+  TokenizerJson read() const {
+    const Json& model = part("model");
+    const auto is_a = [&](const char* type, const char* key) { // Older files have no type.
+      return is(model, "type", type) || (at(model, "type").is_null() && model.contains(key));
+    };
+    const bool is_bpe = is_a("BPE", "merges");
+    if (!is_bpe && !is_a("WordPiece", "max_input_chars_per_word")) {
+      refuse("model", model);
+    }
+    TokenizerJson found;
+    found.is_bpe = is_bpe;
+    found.vocabulary = numbered_tokens(numbers(), path_);
+    if (is_bpe) {
+      check_is_byte_level();
+      found.merges = merges();
+    } else {
+      check_is_berts(found.vocabulary);
+      found.options = options();
+    }
+    return found;
+  }
+
+ private:
+  /// Of an object, null where there is none.
+  static const Json& at(const Json& object, const char* key) {
+    static const Json none;
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    return found == object.end() ? none : *found;
+  }
+  const Json& part(const char* key) const { return at(content_, key); }
+  static bool is(const Json& object, const char* key, const Json& value) {
+    return at(object, key) == value;
+  }
+
+  [[noreturn]] void refuse(const char* key, const Json& value) const {
+    const Json& type = value.is_object() ? at(value, "type") : value;
+    throw DataError(fmt::format(
+        "{}: has the {} {}; WordPiece as BERT has it and byte-level BPE as GPT-2 and RoBERTa have "
+        "it can be read",
+        path_, key, dtrain::printable(type.is_string() ? type.get<std::string>() : type.dump())));
+  }
+  [[noreturn]] void damaged(const std::string& what) const {
+    throw DataError(fmt::format("{}: {}", path_, what));
+  }
+
+  /// Those of the model, and of tokens that were added to it.
+  Json numbers() const {
+    Json all = at(part("model"), "vocab");
+    const Json& added = part("added_tokens");
+    if (!all.is_object() || !(added.is_null() || added.is_array())) {
+      damaged("\"vocab\" of its model must be an object, and \"added_tokens\" a list");
+    }
+    for (const Json& token : added) {
+      const Json& name = at(token, "content");
+      if (!name.is_string()) {
+        damaged("an added token has no \"content\"");
+      }
+      all.emplace(name.get<std::string>(), at(token, "id"));
+    }
+    return all;
+  }
+
+  Merges merges() const {
+    const Json& all = at(part("model"), "merges");
+    if (!all.is_array() || all.size() > k_most_entries) {
+      damaged("\"merges\" of its model must be a list of pairs of tokens");
+    }
+    Merges found;
+    for (const Json& merge : all) {
+      found.push_back(pair_in(merge));
+    }
+    return found;
+  }
+
+  /// "a b", as `tokenizers` wrote it before 0.20, or ["a", "b"].
+  std::pair<std::string, std::string> pair_in(const Json& merge) const {
+    if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+      return {merge[0].get<std::string>(), merge[1].get<std::string>()};
+    }
+    const std::string both = merge.is_string() ? merge.get<std::string>() : "";
+    const std::size_t space = both.find(' ');
+    if (space == std::string::npos) {
+      damaged(fmt::format("the merge {} is no pair of tokens", dtrain::printable(merge.dump())));
+    }
+    return {both.substr(0, space), both.substr(space + 1)};
+  }
+
+  void check_is_byte_level() const {
+    const Json& cut = part("pre_tokenizer");
+    if (!is(cut, "type", "ByteLevel") || is(cut, "use_regex", false)) {
+      refuse("pre_tokenizer", cut);
+    }
+    if (is(cut, "add_prefix_space", true)) {
+      damaged("has \"add_prefix_space\": true, which this program cannot do");
+    }
+    if (!part("normalizer").is_null()) {
+      refuse("normalizer", part("normalizer"));
+    }
+  }
+
+  void check_is_berts(const Vocabulary& vocabulary) const {
+    const Json& cut = part("pre_tokenizer");
+    if (!is(cut, "type", "BertPreTokenizer")) {
+      refuse("pre_tokenizer", cut);
+    }
+    const Json& prefix = at(part("model"), "continuing_subword_prefix");
+    if (prefix != "##") {
+      refuse("continuing_subword_prefix", prefix);
+    }
+    for (const std::string& token : vocabulary.tokens()) {
+      if (token.find('\n') != std::string::npos) { // It could not be kept in a vocab.txt.
+        damaged(fmt::format("the token {} has an end of line in it", dtrain::printable(token)));
+      }
+    }
+  }
+
+  TokenizerOptions options() const {
+    const Json& normalizer = part("normalizer");
+    if (normalizer.is_null()) {
+      return {.lowercase = false, .strip_accents = false, .clean = false, .split_cjk = false};
+    }
+    if (!is(normalizer, "type", "BertNormalizer")) {
+      refuse("normalizer", normalizer);
+    }
+    TokenizerOptions found;
+    const auto read = [&](const char* key, auto& to) {
+      const Json& value = at(normalizer, key);
+      if (!value.is_null() && !value.is_boolean()) {
+        damaged(fmt::format("\"{}\" of its normalizer must be true or false", key));
+      }
+      if (value.is_boolean()) {
+        to = value.get<bool>();
+      }
+    };
+    read("lowercase", found.lowercase);
+    read("strip_accents", found.strip_accents);
+    read("clean_text", found.clean);
+    read("handle_chinese_chars", found.split_cjk);
+    return found;
+  }
+
+  std::string path_;
+  Json content_;
+};
+
+} // namespace
+
+TokenizerJson read_tokenizer_json(const std::string& path) { return TokenizerReader(path).read(); }
+
+Vocabulary numbered_tokens(const nlohmann::json& numbers, const std::string& path) {
+  if (!numbers.is_object() || numbers.empty() || numbers.size() > k_most_entries) {
+    throw DataError(fmt::format(
+        "{}: is not a vocabulary; it must be a JSON object of tokens and their numbers", path));
+  }
+  std::vector<std::string> tokens(numbers.size());
+  for (const auto& [token, id] : numbers.items()) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens.size() ||
+        !tokens[id.get<std::size_t>()].empty()) {
+      throw DataError(fmt::format("{}: token {} has the number {}; {} tokens are numbered 0 to {}",
+                                  path, dtrain::printable(token), dtrain::printable(id.dump()),
+                                  tokens.size(), tokens.size() - 1));
+    }
+    tokens[id.get<std::size_t>()] = token;
+  }
+  return Vocabulary(std::move(tokens));
+}
+
+} // namespace trainer
