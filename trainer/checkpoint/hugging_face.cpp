@@ -5,6 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -25,6 +28,7 @@ using Json = nlohmann::json;
 
 constexpr const char* k_model_config = "config.json";
 constexpr const char* k_weights = "model.safetensors";
+constexpr const char* k_index = "model.safetensors.index.json"; ///< Of weights in several files.
 constexpr std::int64_t k_roberta_offset = 2; ///< Positions that it counts and never uses.
 constexpr std::int64_t k_widest = 1 << 24;   ///< What a size is at most, against overflow.
 
@@ -124,6 +128,44 @@ std::string todays_name(std::string name) {
     }
   }
   return name;
+}
+
+/// Names of tensors, by the file of the index's folder that has them.
+std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const Json index = Json::parse(file, nullptr, false);
+  const Json places = index.is_object() ? index.value("weight_map", Json()) : Json();
+  if (!places.is_object() || places.empty()) {
+    throw DataError(fmt::format("{}: has no \"weight_map\" of tensors and their files", path));
+  }
+  std::map<std::string, std::set<std::string>> files;
+  for (const auto& [tensor, place] : places.items()) {
+    const fs::path name = place.is_string() ? place.get<std::string>() : "";
+    if (name.empty() || name != name.filename()) { // No path out of the folder.
+      throw DataError(fmt::format("{}: says that {} is in {}, which is no file of the folder", path,
+                                  dtrain::printable(tensor), dtrain::printable(place.dump())));
+    }
+    files[name.string()].insert(tensor);
+  }
+  return files;
+}
+
+/// Weights in several files.
+SafeTensors read_indexed(const std::string& path) {
+  SafeTensors all;
+  for (const auto& entry : read_index(path)) {
+    const std::string file = (fs::path(path).parent_path() / entry.first).string();
+    const std::set<std::string>& tensors = entry.second;
+    SafeTensors content = read_safetensors(file);
+    std::erase_if(content.tensors,
+                  [&](const NamedTensor& tensor) { return !tensors.contains(tensor.name); });
+    if (content.tensors.size() != tensors.size()) {
+      throw DataError(fmt::format("{}: has {} of the {} tensors that {} says are in it", file,
+                                  content.tensors.size(), tensors.size(), k_index));
+    }
+    std::move(content.tensors.begin(), content.tensors.end(), std::back_inserter(all.tensors));
+  }
+  return all;
 }
 
 Json bert_config(const ModelOptions& model) {
@@ -233,16 +275,18 @@ std::string find_weights(const std::string& path,
   if (const auto newest = newest_whole_checkpoint(path, say)) {
     return *newest;
   }
-  const fs::path weights = fs::path(path) / k_weights;
-  if (!fs::exists(weights, error)) {
-    throw DataError(
-        fmt::format("{}: holds neither a whole checkpoint of a run nor {}", path, k_weights));
+  for (const char* name : {k_weights, k_index}) {
+    const fs::path weights = fs::path(path) / name;
+    if (fs::exists(weights, error)) {
+      return weights.string();
+    }
   }
-  return weights.string();
+  throw DataError(
+      fmt::format("{}: holds neither a whole checkpoint of a run nor {}", path, k_weights));
 }
 
 void load_weights(const std::string& path, const TensorTable& table, std::span<float> arena) {
-  SafeTensors content = read_checkpoint(path);
+  SafeTensors content = path.ends_with(k_index) ? read_indexed(path) : read_checkpoint(path);
   std::erase_if(content.tensors,
                 [&](const NamedTensor& tensor) { return is_left_out(tensor, content, table); });
   for (NamedTensor& tensor : content.tensors) {

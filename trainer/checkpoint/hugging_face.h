@@ -25,8 +25,8 @@ void save_model_config(const ModelOptions& model, const SpecialTokens& special,
 ModelOptions read_model_config(const std::string& folder);
 
 /// The file with a folder's weights: the newest undamaged checkpoint of a run, else
-/// model.safetensors; `path` itself if it is a file. Calls `say` with the reason for each newer
-/// checkpoint that it skips. Throws DataError.
+/// model.safetensors or the index of its parts; `path` itself if it is a file. Calls `say` with the
+/// reason for each newer checkpoint that it skips. Throws DataError.
 std::string find_weights(const std::string& path,
                          const std::function<void(const std::string&)>& say);
 

@@ -143,3 +143,46 @@ TEST_CASE("a tensor that is missing, misshapen or unknown is named") {
   CHECK(contains(message_of<DataError>([&] { find_weights(empty.path(), {}); }),
                  "neither a whole checkpoint of a run nor model.safetensors"));
 }
+
+TEST_CASE(
+    "weights in several files are read by their index, which names files of its folder only") {
+  Weights weights("bert");
+  const std::vector<NamedTensor> all =
+      weights.model->tensors().export_arena(weights.parameters.span());
+  const TempFolder folder;
+  const auto half = static_cast<std::ptrdiff_t>(all.size() / 2);
+  const std::string first = folder / "model-00001-of-00002.safetensors";
+  write_safetensors(first, {}, std::vector(all.begin(), all.begin() + half));
+  write_safetensors(folder / "model-00002-of-00002.safetensors", {},
+                    std::vector(all.begin() + half, all.end()));
+  const auto index = [&](const std::string& of_first) {
+    std::string map;
+    for (const NamedTensor& tensor : all) {
+      const bool is_second = &tensor - all.data() >= half;
+      map += (map.empty() ? "\"" : ",\"") + tensor.name + "\":\"" +
+             (is_second ? "model-00002-of-00002.safetensors" : of_first) + "\"";
+    }
+    folder.write("model.safetensors.index.json",
+                 "{\"metadata\":{\"total_size\":1},\"weight_map\":{" + map + "}}");
+  };
+  const Buffer loaded(weights.parameters.size());
+  const auto load = [&] {
+    load_weights(find_weights(folder.path(), {}), weights.model->tensors(), loaded.span());
+  };
+  index("model-00001-of-00002.safetensors");
+  load();
+  CHECK(weights.holds(weights.model->tensors().export_arena(loaded.span())));
+
+  index("model-00002-of-00002.safetensors");
+  CHECK(contains(message_of<DataError>(load), "model-00002-of-00002.safetensors: has " +
+                                                  std::to_string(all.size() - std::size_t(half)) +
+                                                  " of the " + std::to_string(all.size()) +
+                                                  " tensors that"));
+  index("../model-00001-of-00002.safetensors");
+  CHECK(contains(message_of<DataError>(load), "which is no file of the folder"));
+  index("model-00001-of-00002.safetensors");
+  std::filesystem::remove(first);
+  CHECK(contains(message_of<DataError>(load), first));
+  folder.write("model.safetensors.index.json", "{\"weight_map\":[]}");
+  CHECK(contains(message_of<DataError>(load), "has no \"weight_map\""));
+}
