@@ -34,7 +34,12 @@ TrainedModel::TrainedModel(const std::string& folder, bool is_causal, const std:
   const auto say = [](const std::string& text) {
     fmt::print(stderr, "dtrain-trainer: {}\n", text);
   };
-  load_weights(find_weights(folder, say), model_->tensors(), parameters_.span());
+  const std::string weights = find_weights(folder, say);
+  load_weights(weights, model_->tensors(), parameters_.span());
+  const std::string wrong = model_->tensors().first_not_finite(parameters_.span());
+  if (!wrong.empty()) {
+    throw DataError(fmt::format("{}: {} holds what is no finite number", weights, wrong));
+  }
 }
 
 std::vector<float> TrainedModel::logits(const std::vector<TokenId>& ids, std::size_t length,

@@ -76,6 +76,20 @@ def test_what_cannot_be_filled_is_named_in_one_line(home, tokens, fill):
     assert "vocab.txt" in said()
 
 
+def test_weights_that_are_not_finite_are_named_instead_of_filling_a_blank(home, tokens, fill):
+    model = home.folder / "model"
+    home.trainer(f"--data={tokens}", *SHAPE, "--steps=1", f"--export={model}")
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    header = int.from_bytes(weights[:8], "little")
+    name = "bert.encoder.layer.1.output.dense.bias"
+    at = 8 + header + json.loads(weights[8:8 + header])[name]["data_offsets"][0]
+    weights[at:at + 4] = b"\x00\x00\xc0\x7f"
+    (model / "model.safetensors").write_bytes(weights)
+    result = fill(model, "a [MASK]", expect=1)
+    assert f"model.safetensors: {name} holds what is no finite number" in result.err
+    assert result.err.count("\n") == 1 and not result.out
+
+
 def test_a_run_that_begins_with_weights_takes_their_shape_and_refuses_another(home, tokens):
     run = home.folder / "run"
     home.trainer(f"--data={tokens}", *SHAPE, "--steps=1", f"--checkpoint-dir={run}")
