@@ -266,6 +266,14 @@ void tokenize(const TokenizeOptions& options) {
     throw UsageError(
         fmt::format("--held-out={}: must be from 0 to less than 100", options.held_out));
   }
+  const TokenizeOptions none;
+  if (!options.vocabulary.empty() &&
+      (options.size != none.size || options.min_frequency != none.min_frequency)) {
+    throw UsageError(
+        fmt::format("{}: is for a vocabulary that is made of the texts; drop it or "
+                    "--vocabulary",
+                    options.size != none.size ? "--vocabulary-size" : "--min-frequency"));
+  }
   Console console(false, !options.no_progress);
   const Texts texts(options.texts);
   if (texts.bytes() == 0) {

@@ -158,6 +158,14 @@ def test_a_vocabulary_without_a_mask_and_one_too_small_are_one_line_each(home, t
     assert "none: cannot read this text" in said
 
 
+@pytest.mark.parametrize("flag", ["--vocabulary-size", "--min-frequency"])
+def test_options_of_a_vocabulary_to_make_are_refused_beside_one_to_take(home, text, tokenize, flag):
+    tokenize(text, "-o", home.folder / "a", "--vocabulary-size=100")
+    said = tokenize(text, "-o", home.folder / "b", "--vocabulary", home.folder / "a", f"{flag}=50",
+                    expect=EXIT_USAGE).err
+    assert f"{flag}: is for a vocabulary that is made" in said and said.count("\n") == 1
+
+
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(home, text, tokenize):
     words = [str(text), "-o", str(home.folder / "a"), "--vocabulary-size=100"]
     assert "%" not in tokenize(*words).err
