@@ -101,7 +101,15 @@ void start(trainer::TrainerOptions options) {
   }
 }
 
-void run(const std::vector<std::string>& args) {
+void run(std::vector<std::string> args) {
+  if (!args.empty() && args.front() == "help") {
+    args.erase(args.begin());
+    if (args.empty()) {
+      args.emplace_back("--help");
+    } else if (run_command({args.front(), "--help"})) {
+      return;
+    }
+  }
   if (run_command(args)) {
     return;
   }

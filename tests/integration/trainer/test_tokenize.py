@@ -166,6 +166,12 @@ def test_options_of_a_vocabulary_to_make_are_refused_beside_one_to_take(home, te
     assert f"{flag}: is for a vocabulary that is made" in said and said.count("\n") == 1
 
 
+def test_help_and_a_commands_name_show_that_commands_help(home):
+    assert home.trainer("help", "tokenize").out == home.trainer("tokenize", "--help").out
+    assert home.trainer("help").out == home.trainer("--help").out
+    assert "'none'" in home.trainer("help", "none", expect=EXIT_USAGE).err
+
+
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(home, text, tokenize):
     words = [str(text), "-o", str(home.folder / "a"), "--vocabulary-size=100"]
     assert "%" not in tokenize(*words).err
