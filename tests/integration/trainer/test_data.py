@@ -234,7 +234,7 @@ def test_a_fifo_that_workers_would_share_is_refused_before_it_is_read(home, data
 def test_the_last_samples_of_the_epochs_are_filled_up_or_dropped(home, data):
     flags = [f"--data={data}", "--batch-size=1000"]
     assert "training  2 steps" in home.trainer(*flags, "--epochs=1").out
-    assert "training  1 steps" in home.trainer(*flags, "--epochs=1", "--drop-remainder").out
+    assert "training  1 step of" in home.trainer(*flags, "--epochs=1", "--drop-remainder").out
     none = home.trainer(f"--data={data}", "--batch-size=2000", "--epochs=1", "--drop-remainder",
                         expect=EXIT_USAGE)
     assert none.err.count("\n") == 1 and "--drop-remainder" in none.err
