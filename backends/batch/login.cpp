@@ -14,8 +14,8 @@
 namespace dtrain::batch {
 namespace {
 
-constexpr int k_not_found = 127; ///< Exit code of sh: there is no such command.
-constexpr int k_no_link = 255;   ///< Exit code of ssh: no connection.
+constexpr int k_no_command = 127; ///< Exit code of sh: there is no such command.
+constexpr int k_no_link = 255;    ///< Exit code of ssh: no connection.
 
 /// state_folder() of the machine that it runs on, less its last name.
 constexpr const char* k_state_home =
@@ -145,7 +145,7 @@ std::unique_ptr<Subprocess> Login::start(const Command& command) const {
 }
 
 void Login::refuse(const CommandResult& result) const {
-  if (result.ending.exit_code == k_not_found) {
+  if (result.ending.exit_code == k_no_command) {
     throw_no_commands(*system_, place(), result.errors.substr(0, result.errors.find('\n')));
   }
   if (!host_.empty() && result.ending.exit_code == k_no_link) {

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 // The scheduler's words, from 1.33 on: a node that would do if nothing else were on it has no
 // victims for this Pod; one that would not do even then makes preemption no help.
-constexpr std::string_view k_taken = "No preemption victims found";
+constexpr std::string_view k_no_victims = "No preemption victims found";
 constexpr std::string_view k_unfit = "Preemption is not helpful";
 constexpr std::string_view k_claims = " no new claims to deallocate";
 constexpr std::string_view k_preemption = " preemption: ";
@@ -109,7 +109,7 @@ std::string unschedulable(const json& pod) {
   } else if (message.find("ersistentvolumeclaim") != std::string::npos ||
              message.find("PersistentVolumeClaim") != std::string::npos) {
     kind = "a volume does not exist: ";
-  } else if (message.find(k_taken) != std::string::npos) {
+  } else if (message.find(k_no_victims) != std::string::npos) {
     kind = "the cluster is busy: ";
   } else if (message.find(k_unfit) != std::string::npos) {
     kind = "no node matches: ";

@@ -15,8 +15,8 @@
 namespace trainer {
 namespace {
 
-constexpr std::chrono::milliseconds k_turn{50};      ///< Interval of the watching thread.
-constexpr std::chrono::milliseconds k_short_turn{1}; ///< and while NCCL connects.
+constexpr std::chrono::milliseconds k_watch_interval{50};     ///< Interval of the watching thread.
+constexpr std::chrono::milliseconds k_connecting_interval{1}; ///< and while NCCL connects.
 /// Time for the heartbeat to name the rank that NCCL lost.
 constexpr double k_nccl_verdict_seconds = 2;
 constexpr std::size_t k_nccl_text = 512;
@@ -104,7 +104,7 @@ NcclGroup::NcclGroup(const DtrainNccl& nccl, const std::vector<CudaDevice*>& gpu
               "NCCL has not connected the ranks within {:g} s; run with NCCL_DEBUG=INFO to see why",
               timeout));
         }
-        changed_.wait_for(lock, k_short_turn);
+        changed_.wait_for(lock, k_connecting_interval);
       }
       if (state != 0) {
         throw PeerError(what_is_wrong(state, *member));
@@ -204,7 +204,7 @@ void NcclGroup::watch() {
   std::string wrong;
   Lock lock(mutex_);
   try {
-    for (; !is_over_ && failure_.empty(); changed_.wait_for(lock, k_turn)) {
+    for (; !is_over_ && failure_.empty(); changed_.wait_for(lock, k_watch_interval)) {
       between_.check();
       for (const auto& member : members_) {
         const int state = nccl_.state(member->rank.comm);
@@ -304,7 +304,7 @@ void NcclGroup::launch(Launch& one, Lock& lock) {
   }
   for (const auto& member : members_) { // Until then nothing need be on the stream.
     while (failure_.empty() && nccl_.state(member->rank.comm) == k_nccl_in_progress) {
-      changed_.wait_for(lock, k_short_turn);
+      changed_.wait_for(lock, k_connecting_interval);
     }
     check_failure();
   }
