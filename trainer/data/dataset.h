@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/data/source.h"
+#include "trainer/text/vocabulary.h"
 
 namespace trainer {
 
@@ -41,6 +42,7 @@ struct Reader {
 struct Dataset {
   std::string folder;
   std::size_t classes = 10; ///< Of images.
+  SpecialTokens special;    ///< Of text.
   Split train;
   Split test;
   AutoShard shard = AutoShard::data; ///< Never automatic.

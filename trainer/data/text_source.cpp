@@ -87,6 +87,7 @@ Dataset load_text(const std::string& folder, bool is_causal, const MaskingOption
   }
   Dataset dataset;
   dataset.folder = folder;
+  dataset.special = set.special;
   dataset.train = source_of(set.train, set, is_causal, masking);
   dataset.test = source_of(set.held_out, set, is_causal, masking);
   return dataset;

@@ -8,7 +8,6 @@
 
 #include "trainer/checkpoint/hugging_face.h"
 #include "trainer/data/loader.h"
-#include "trainer/data/token_shards.h"
 #include "trainer/device/host_view.h"
 #include "trainer/device/unlinked_file.h"
 #include "trainer/errors.h"
@@ -169,7 +168,7 @@ void TrainingRun::resume(const std::string& path, Outputs& outputs, int ranks) {
 /// The configuration that `fill` and Hugging Face's programs need beside the weights.
 void TrainingRun::describe_model(const std::string& folder) const {
   if (data_.train.source->kind().is_text()) {
-    save_model_config(fitted(options_.model, data_), open_token_set(data_.folder).special, folder);
+    save_model_config(fitted(options_.model, data_), data_.special, folder);
     copy_tokenizer(data_.folder, folder);
   }
 }

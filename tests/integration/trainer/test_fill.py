@@ -1,9 +1,13 @@
 """`dtrain-trainer fill`, and the folders in Hugging Face's form that it and training read and write."""
 import json
+import os
+import shutil
+import signal
 
 import pytest
 
-from harness import EXIT_USAGE
+from harness import EXIT_USAGE, until
+from trainer_process import end, start
 
 # Three of these words before a blank say which one it is.
 WORDS = "winter is cold and summer was warm but autumn leaves fell over quiet garden walls".split()
@@ -50,6 +54,22 @@ def test_what_a_run_has_learned_fills_each_blank_of_a_text(home, tokens, fill):
     for name in ("config.json", "vocab.txt"):
         assert (home.folder / "model" / name).read_text() == (home.folder / "run" / name).read_text()
     assert fill(home.folder / "again", text, "--top=3") == found
+
+
+def test_weights_are_exported_with_their_configuration_though_the_data_was_removed_meanwhile(home, tokens):
+    csv = home.folder / "steps.csv"
+    run = start(home.trainer_path, tokens, *SHAPE, "--steps=2000", f"--csv={csv}",
+                f"--export={home.folder / 'model'}")
+    until(lambda: csv.exists() and len(csv.read_text().splitlines()) > 1, "a step")
+    run.send_signal(signal.SIGSTOP)
+    assert os.WIFSTOPPED(os.waitpid(run.pid, os.WUNTRACED)[1])
+    shutil.rmtree(tokens)
+    run.send_signal(signal.SIGCONT)
+    end(run)
+    config = json.loads((home.folder / "model/config.json").read_text())
+    assert config["architectures"] == ["BertForMaskedLM"] and "pad_token_id" in config
+    assert sorted(path.name for path in (home.folder / "model").iterdir()) == ["config.json",
+                                                                             "model.safetensors"]
 
 
 def test_what_cannot_be_filled_is_named_in_one_line(home, tokens, fill):
