@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 
 #include "submit/errors.h"
+#include "submit/options/nearest.h"
 
 #include <fmt/format.h>
 

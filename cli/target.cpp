@@ -4,6 +4,7 @@
 #include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
 #include "submit/job_roles.h"
+#include "submit/options/nearest.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

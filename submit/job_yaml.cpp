@@ -8,6 +8,7 @@
 #include "submit/fields/job_fields.h"
 #include "submit/job_spec.h"
 #include "submit/options/duration.h"
+#include "submit/options/nearest.h"
 #include "submit/template/quote.h"
 #include "submit/text/base64.h"
 

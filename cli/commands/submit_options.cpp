@@ -7,6 +7,7 @@
 #include "submit/errors.h"
 #include "submit/fields/job_fields.h"
 #include "submit/job_roles.h"
+#include "submit/options/nearest.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,6 +2,7 @@
 
 #include "cli/target.h"
 #include "submit/errors.h"
+#include "submit/options/nearest.h"
 
 #include <fmt/format.h>
 

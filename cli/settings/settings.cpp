@@ -4,7 +4,7 @@
 
 #include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
-#include "submit/options/option_table.h"
+#include "submit/options/nearest.h"
 #include "submit/template/quote.h"
 
 #include <fmt/format.h>

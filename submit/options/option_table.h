@@ -131,9 +131,4 @@ bool parse_options(const CommandTable& command, const std::vector<std::string>& 
 std::string help_text(std::string_view program, const CommandTable& command, int width,
                       const std::string& group = "");
 
-/// The candidate of `known` nearest to `word`, where it is near enough to be a slip: one edit
-/// (a letter added, dropped, changed or swapped with its neighbour) for every three letters, or
-/// the only one that begins so.
-std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known);
-
 } // namespace dtrain

@@ -1,7 +1,7 @@
 #include "submit/template/templates.h"
 
 #include "submit/errors.h"
-#include "submit/options/option_table.h"
+#include "submit/options/nearest.h"
 #include "submit/template/partials.h"
 #include "submit/template/render.h"
 #include "submit/template/template_kind.h"

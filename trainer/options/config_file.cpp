@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "submit/errors.h"
-#include "submit/options/option_table.h"
+#include "submit/options/nearest.h"
 #include "trainer/errors.h"
 #include "trainer/options/deepspeed_keys.h"
 

@@ -240,17 +240,6 @@ TEST_CASE("help is grouped, aligned and wrapped to the terminal") {
   }
 }
 
-TEST_CASE("nearest finds slips and leaves other words alone") {
-  const Strings known = {"submit", "get", "list", "logs", "delete", "wait"};
-  CHECK(nearest("sumbit", known) == "submit");
-  CHECK(nearest("delte", known) == "delete");
-  CHECK(nearest("gte", known) == "get");
-  CHECK(nearest("del", known) == "delete");
-  CHECK_FALSE(nearest("x", known));
-  CHECK_FALSE(nearest("kubernetes", known));
-  CHECK_FALSE(nearest("", known));
-}
-
 TEST_CASE("printable keeps a message on one line") {
   CHECK(printable("a\nb\tc\x1b[31m\x7f") == "a\\nb\\tc\\x1b[31m\\x7f");
   CHECK(printable("\xff\xc3\xa9\xc0\xaf") == "\\xff\xc3\xa9\\xc0\\xaf");
