@@ -27,7 +27,7 @@ constexpr const char* k_folder = "payload";
 constexpr const char* k_bundle = "bundle";
 constexpr const char* k_parts = "parts";
 constexpr std::array k_plugins{"dtrain-mpi.so", "libdtrain_cuda.so"}; ///< If present.
-constexpr const char* k_launcher = "dtrain-launcher";
+constexpr const char* k_launcher_file = "dtrain-launcher";
 /// The libraries of this machine's glibc that the trainer and the host's libraries may need, and
 /// those of GCC that plug-ins need (cmake/portable/make).
 constexpr std::array k_libraries{
@@ -78,7 +78,7 @@ BundleFiles files_of_bundle(const fs::path& trainer) {
   auto program = lib / "dtrain-trainer";
   auto libraries = lib;
   if (!fs::exists(program)) { // Not from the tarball.
-    launcher = (fs::exists(folder / k_launcher) ? folder : lib) / k_launcher;
+    launcher = (fs::exists(folder / k_launcher_file) ? folder : lib) / k_launcher_file;
     program = trainer;
     libraries = glibc_folder();
   }
