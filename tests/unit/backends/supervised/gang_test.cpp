@@ -35,8 +35,10 @@ class FakeChannel : public Channel {
   /// Once it waits for a host, in a run after the first; it does so until it is stopped.
   std::function<void(FakeChannel&)> at_wait = {};
   std::set<std::string> silent;
-  std::string spare; ///< A host that has room for one more.
+  std::string spare;    ///< A host that has room for one more.
+  std::string unplaced; ///< An instance for which there is no place.
   Lines calls;
+  Lines held;  ///< The instances whose devices are.
   Lines freed; ///< The instances whose devices were.
 
   /// How the rank that runs has ended; with neither, its host was lost.
@@ -81,6 +83,9 @@ class FakeChannel : public Channel {
     return place;
   }
   RankPlace place_one(const GangRank& rank) override {
+    if (rank.instance == unplaced) {
+      throw EngineError("no GPU is free");
+    }
     return {.role = rank.role, .index = rank.index, .host = node(rank), .port = 2};
   }
   std::optional<RankPlace> move(GangRank& rank) override {
@@ -89,7 +94,12 @@ class FakeChannel : public Channel {
   }
   bool claim_devices(GangPlan&) override { return true; }
   std::string where() const override { return "here"; }
-  void hold_devices(const GangPlan&) override {}
+  void hold_devices(const GangPlan& plan) override {
+    held.clear();
+    for (const auto& rank : plan.ranks) {
+      held.push_back(rank.instance);
+    }
+  }
   void free_devices(RankId, const std::string& instance) override { freed.push_back(instance); }
   std::string node(const GangRank& rank) const override {
     return rank.host.empty() ? fmt::format("node{}", rank.index) : rank.host;
@@ -186,6 +196,15 @@ struct Fixture {
   ~Fixture() { sigprocmask(SIG_SETMASK, &before, nullptr); }
   Fixture(const Fixture&) = delete;
   Fixture& operator=(const Fixture&) = delete;
+
+  void add_workers(int count) {
+    for (int i = 0; i < count; ++i) {
+      GangRank joining = plan.ranks[0];
+      joining.index = static_cast<int>(plan.ranks.size());
+      joining.instance = fmt::format("worker-{}", joining.index);
+      plan.ranks.push_back(joining);
+    }
+  }
 
   JobStatus run() {
     record.status = Gang::initial_status(plan, channel);
@@ -543,12 +562,7 @@ TEST_CASE_FIXTURE(Fixture, "workers that join are started as one batch") {
   plan.max_workers = 5;
   channel.script = [this](FakeChannel& all, int rank, int) {
     if (rank == 2) {
-      for (int i = 3; i < 5; ++i) {
-        GangRank joining = plan.ranks[0];
-        joining.instance = fmt::format("worker-{}", i);
-        joining.index = i;
-        plan.ranks.push_back(joining);
-      }
+      add_workers(2);
       raise(SIGHUP);
     } else if (rank == 4) {
       for (int each = 0; each < 5; ++each) {
@@ -559,6 +573,33 @@ TEST_CASE_FIXTURE(Fixture, "workers that join are started as one batch") {
   const auto status = run();
   CHECK(status.phase == Phase::succeeded);
   CHECK(channel.calls == Lines{"start 3", "start 2"});
+}
+
+TEST_CASE_FIXTURE(Fixture, "workers that join are started though one behind them has no place") {
+  plan.min_workers = 1;
+  plan.max_workers = 6;
+  channel.unplaced = "worker-4";
+  std::string reason;
+  channel.script = [&](FakeChannel& all, int rank, int) {
+    if (rank == 2) {
+      add_workers(3);
+      raise(SIGHUP);
+    } else if (rank == 3) {
+      all.at_ended = [&](FakeChannel& now) {
+        reason = record.status.reason;
+        for (int each = 0; each < 4; ++each) {
+          now.end(each, 0);
+        }
+        now.at_ended = nullptr;
+      };
+    }
+  };
+  const auto status = run();
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(channel.calls == Lines{"start 3", "start 1"});
+  CHECK(status.instances.size() == 4);
+  CHECK(reason == "worker-4 was not started: no GPU is free");
+  CHECK(channel.held == Lines{"worker-0", "worker-1", "worker-2", "worker-3"});
 }
 
 } // namespace
