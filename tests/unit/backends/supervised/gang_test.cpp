@@ -405,22 +405,53 @@ TEST_CASE_FIXTURE(Fixture, "an elastic job goes on without a lost host while eno
   CHECK(channel.freed == Lines{"worker-2", "worker-0", "worker-1"});
 }
 
-TEST_CASE("ranks take the hosts that are left, while they are enough") {
+/// A plan of workers on these hosts.
+GangPlan plan_on(const Lines& hosts) {
   GangPlan plan;
-  plan.min_workers = 2;
-  for (const auto* host : {"a", "a", "b", "c"}) {
+  for (const auto& host : hosts) {
     GangRank rank;
     rank.instance = fmt::format("worker-{}", plan.ranks.size());
     rank.host = host;
     plan.ranks.push_back(rank);
   }
+  return plan;
+}
+
+Lines hosts_of(const GangPlan& plan) {
+  Lines hosts;
+  for (const auto& rank : plan.ranks) {
+    hosts.push_back(rank.host);
+  }
+  return hosts;
+}
+
+TEST_CASE("ranks take the hosts that are left, while they are enough") {
+  auto plan = plan_on({"a", "a", "b", "c"});
+  plan.min_workers = 2;
   CHECK(!leave_out_hosts(plan, {"a", "c"}));
   CHECK(plan.ranks.size() == 4);
   REQUIRE(leave_out_hosts(plan, {"b"}));
-  REQUIRE(plan.ranks.size() == 3);
-  CHECK(plan.ranks[1].host == "a");
+  CHECK(hosts_of(plan) == Lines{"a", "a", "c"});
   CHECK(plan.ranks[2].instance == "worker-2");
-  CHECK(plan.ranks[2].host == "c");
+}
+
+TEST_CASE("a launcher and TensorBoard cost no worker, and are beside the first that is left") {
+  auto plan = plan_on({"a", "a", "b", "c", "a"});
+  plan.min_workers = 2;
+  plan.ranks.front().role = "launcher";
+  plan.ranks.back().role = "tensorboard";
+  REQUIRE(leave_out_hosts(plan, {"a"}));
+  CHECK(hosts_of(plan) == Lines{"b", "b", "c", "b"});
+}
+
+TEST_CASE("where one place is left out the last worker goes, and those behind it move up") {
+  auto plan = plan_on({"a", "a", "b", "b", "c"});
+  plan.min_workers = 3;
+  plan.ranks.back().role = "evaluator";
+  CHECK(leave_out_place(plan, "worker-1") == "worker-3");
+  CHECK(hosts_of(plan) == Lines{"a", "b", "b", "c"});
+  CHECK(leave_out_place(plan, "worker-0").empty());
+  CHECK(hosts_of(plan) == Lines{"a", "b", "b", "c"});
 }
 
 TEST_CASE_FIXTURE(Fixture, "once a host is lost, what fails is not started anew alone") {
@@ -579,19 +610,20 @@ TEST_CASE_FIXTURE(Fixture, "workers that join are started though one behind them
   plan.min_workers = 1;
   plan.max_workers = 6;
   channel.unplaced = "worker-4";
-  std::string reason;
-  channel.script = [&](FakeChannel& all, int rank, int) {
+  channel.script = [this](FakeChannel&, int rank, int) {
     if (rank == 2) {
       add_workers(3);
       raise(SIGHUP);
-    } else if (rank == 3) {
-      all.at_ended = [&](FakeChannel& now) {
-        reason = record.status.reason;
-        for (int each = 0; each < 4; ++each) {
-          now.end(each, 0);
-        }
-        now.at_ended = nullptr;
-      };
+    }
+  };
+  std::string reason;
+  int asked = 0;
+  channel.at_ended = [&](FakeChannel& all) {
+    if (++asked == 2) { // Once the plan has been followed.
+      reason = record.status.reason;
+      for (int each = 3; each >= 0; --each) {
+        all.end(each, 0);
+      }
     }
   };
   const auto status = run();
