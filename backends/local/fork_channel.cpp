@@ -1,21 +1,15 @@
 #include "backends/local/fork_channel.h"
 
-#include "backends/local/gpu_health.h"
-#include "backends/local/gpu_measurement.h"
-#include "backends/local/gpus.h"
 #include "backends/local/mounts.h"
-#include "backends/supervised/gang/devices.h"
 #include "backends/supervised/store/job_view.h"
 #include "backends/support/os/files.h"
 #include "backends/support/os/pipe.h"
 #include "backends/support/os/process.h"
 #include "backends/support/os/subprocess.h"
 #include "submit/errors.h"
-#include "submit/job_roles.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -29,7 +23,6 @@
 #include <climits>
 #include <cstddef>
 #include <cstring>
-#include <iterator>
 #include <string_view>
 
 namespace dtrain {
@@ -174,225 +167,38 @@ std::vector<ProcessId> left_of(pid_t session, const std::string& instance) {
   return left;
 }
 
-/// The last worker, if an elastic job has enough without it; otherwise the end.
-std::vector<GangRank>::iterator spare_worker(std::vector<GangRank>& ranks, int fewest) {
-  const auto workers = std::count_if(
-      ranks.begin(), ranks.end(), [](const GangRank& rank) { return is_ranked_role(rank.role); });
-  const auto last = std::find_if(ranks.rbegin(), ranks.rend(),
-                                 [](const GangRank& rank) { return rank.role == k_worker; });
-  return fewest == 0 || workers <= fewest || last == ranks.rend() ? ranks.end()
-                                                                  : std::prev(last.base());
-}
-
 } // namespace
 
 ForkChannel::ForkChannel(const rlimit& file_limit, GpuUser user)
-    : file_limit_(file_limit), user_(std::move(user)), host_(host_name()), slots_(open_slots()),
+    : file_limit_(file_limit), gpus_(std::move(user)), host_(host_name()), slots_(open_slots()),
       children_(watch_children()) {}
 
-bool ForkChannel::claim_devices(GangPlan& plan) {
-  std::vector<std::vector<std::string>> ranks;
-  for (const auto& rank : plan.ranks) {
-    ranks.push_back(own_gpus(rank).value_or(std::vector<std::string>()));
-  }
-  auto claims = claim_gpus(ranks, plan.gpus_shared, user_);
-  for (std::size_t i = 0; claims && i < ranks.size(); ++i) {
-    if (!ranks[i].empty()) {
-      claims_.emplace(plan.ranks[i].instance, std::move((*claims)[i]));
-    }
-  }
-  return claims.has_value();
-}
-
-void ForkChannel::hold_devices(const GangPlan& plan) {
-  std::erase_if(claims_, [&](const auto& claim) {
-    return std::none_of(plan.ranks.begin(), plan.ranks.end(), [&](const GangRank& rank) {
-      return rank.instance == claim.first && gpus_of(rank) == claim.second.devices();
-    });
-  });
-  for (const auto& rank : plan.ranks) {
-    hold(rank);
-  }
-}
-
-/// The rank's own GPUs, some of which may differ from those in the plan.
-std::optional<std::vector<std::string>> ForkChannel::gpus_of(const GangRank& rank) const {
-  auto gpus = own_gpus(rank);
-  if (gpus) {
-    for (std::string& device : *gpus) {
-      const auto found = instead_.find(device);
-      device = found == instead_.end() ? device : found->second;
-    }
-  }
-  return gpus;
-}
-
-/// Devices that another job has taken by now also count as this rank's.
-void ForkChannel::hold(const GangRank& rank) {
-  const auto devices = gpus_of(rank).value_or(std::vector<std::string>());
-  if (!devices.empty() && !claims_.contains(rank.instance)) {
-    auto claims = claim_gpus({devices}, devices.size(), user_);
-    claims_.emplace(rank.instance, std::move(claims->front()));
-  }
-}
-
-/// Replaces faulty devices among those that the ranks hold by free ones. If there is no free one,
-/// does without the last workers, down to `fewest` (0: none is left out), or throws EngineError.
-void ForkChannel::leave_out_faulty(std::vector<GangRank>& ranks, int fewest) {
-  const auto has_some = [&](const GangRank& rank) { return claims_.contains(rank.instance); };
-  if (gpu_check_ == GpuCheck::none || std::none_of(ranks.begin(), ranks.end(), has_some)) {
-    return;
-  }
-  const GpuHealth health = ask_gpu_health();
-  const FaultOf fault_of = [&](const std::string& device) { return health.fault_of(device); };
-  replace_faulty(ranks, fewest, fault_of);
-  if (gpu_check_ == GpuCheck::measured) {
-    leave_out_measured(ranks, fewest, fault_of);
-  }
-}
-
-/// Measures the ranks' devices together, until those that took the place of others are good, too.
-void ForkChannel::leave_out_measured(std::vector<GangRank>& ranks, int fewest,
-                                     const FaultOf& known) {
-  std::map<std::string, std::string> faults; // By device, those that were replaced, too.
-  const FaultOf fault_of = [&](const std::string& device) {
-    const auto found = faults.find(device);
-    return found == faults.end() ? known(device) : found->second;
-  };
-  MeasuredGpus measured;
-  do {
-    std::vector<std::string> devices;
-    for (const GangRank& rank : ranks) {
-      for (const std::string& device : gpus_of(rank).value_or(std::vector<std::string>())) {
-        if (std::find(devices.begin(), devices.end(), device) == devices.end()) {
-          devices.push_back(device);
-        }
-      }
-    }
-    measured = measure_gpus(devices);
-    faults.merge(measured.faults);
-  } while (replace_faulty(ranks, fewest, fault_of));
-  for (const std::string& link : measured.links) {
-    tell(link);
-  }
-  if (!measured.failure.empty()) {
-    tell(fmt::format("the GPUs were not measured (--check-gpus=measure): {}", measured.failure));
-  }
-}
-
-void ForkChannel::tell(const std::string& what) {
-  left_out_ += fmt::format("{}{}", left_out_.empty() ? "" : "; ", what);
-}
-
-/// Has the ranks' devices stay distinct: whoever was to have `other` gets what it takes the place
-/// of.
-void ForkChannel::swap_devices(const std::string& planned, const std::string& other) {
-  const auto has_other = std::find_if(instead_.begin(), instead_.end(),
-                                      [&](const auto& each) { return each.second == other; });
-  const std::string before = has_other == instead_.end() ? other : has_other->first;
-  const auto has = instead_.emplace(planned, planned).first;
-  instead_[before] = has->second;
-  has->second = other;
-}
-
-/// False: none of the ranks' devices is faulty.
-bool ForkChannel::replace_faulty(std::vector<GangRank>& ranks, int fewest,
-                                 const FaultOf& fault_of) {
-  const auto distinct_faults = [&](std::vector<std::string> devices,
-                                   const std::vector<std::string>& more) {
-    devices.insert(devices.end(), more.begin(), more.end());
-    std::vector<std::string> faults;
-    for (const std::string& device : devices) {
-      const std::string fault = fault_of(device);
-      if (!fault.empty() && std::find(faults.begin(), faults.end(), fault) == faults.end()) {
-        faults.push_back(fault);
-      }
-    }
-    return faults;
-  };
-  bool has_replaced = false;
-  for (const GangRank& rank : ranks) {
-    const auto planned = own_gpus(rank).value_or(std::vector<std::string>());
-    const auto has = gpus_of(rank).value_or(std::vector<std::string>());
-    for (std::size_t i = 0; i < has.size(); ++i) {
-      const std::string fault = fault_of(has[i]);
-      if (fault.empty()) {
-        continue;
-      }
-      const auto others = unclaimed_gpus(find_gpus());
-      const auto other = std::find_if(others.begin(), others.end(),
-                                      [&](const auto& device) { return fault_of(device).empty(); });
-      if (other == others.end()) {
-        if (const auto last = spare_worker(ranks, fewest); last != ranks.end()) {
-          for (const std::string& each :
-               distinct_faults(gpus_of(*last).value_or(std::vector<std::string>()), others)) {
-            if (left_out_.find(each) == std::string::npos) {
-              tell(each);
-            }
-          }
-          claims_.erase(last->instance); // Its GPUs may be the others' now.
-          ranks.erase(last);
-          replace_faulty(ranks, fewest, fault_of);
-          return true;
-        }
-        for (const GangRank& each : ranks) { // Before anybody is told: none of them starts.
-          claims_.erase(each.instance);
-        }
-        left_out_.clear();
-        throw EngineError(
-            fmt::format("{}; no other GPU is free here (--check-gpus=off skips the check)",
-                        fmt::join(distinct_faults({has[i]}, others), "; ")));
-      }
-      tell(fmt::format("{}; using GPU {} instead", fault, *other));
-      has_replaced = true;
-      swap_devices(planned[i], *other);
-      claims_.erase(rank.instance);
-      hold(rank);
-    }
-  }
-  return has_replaced;
-}
-
 void ForkChannel::prepare_restart(const GangRank& rank, RankPlace& place) {
-  hold(rank);
+  gpus_.hold(rank);
   std::vector<GangRank> alone{rank};
-  leave_out_faulty(alone, 0);
-  place.gpus = gpus_of(rank);
+  gpus_.replace_faulty(alone);
+  place.gpus = gpus_.of(rank);
 }
 
 /// Daemons that the rank left may be at work there until the job ends.
 void ForkChannel::free_devices(RankId ended, const std::string& instance) {
-  if (claims_.contains(instance) && left_of(pid_of(ended), instance).empty()) {
-    claims_.erase(instance);
+  if (gpus_.are_held(instance) && left_of(pid_of(ended), instance).empty()) {
+    gpus_.release(instance);
   }
 }
 
 std::string ForkChannel::leave_out_lost(GangPlan& plan) {
-  gpu_check_ = plan.gpu_check;
-  instead_.clear(); // All are asked again, those that were faulty before too.
-  hold_devices(plan);
-  const auto wanted = plan.ranks;
-  leave_out_faulty(plan.ranks, plan.min_workers);
-  is_checked_ = true;
-  std::vector<std::string> missing;
-  for (const GangRank& rank : wanted) {
-    if (std::none_of(plan.ranks.begin(), plan.ranks.end(),
-                     [&](const GangRank& each) { return each.instance == rank.instance; })) {
-      missing.push_back(rank.instance);
-    }
-  }
-  if (!missing.empty()) {
-    tell(fmt::format("no other GPU is free here: started without {}", fmt::join(missing, ", ")));
-  }
+  gpus_.forget_faults(); // All are asked again.
+  gpus_.hold_only(plan);
+  gpus_.replace_faulty(plan.ranks, plan.min_workers);
   return "";
 }
 
 GangPlace ForkChannel::place(const GangPlan& plan) {
-  gpu_check_ = plan.gpu_check;
-  hold_devices(plan); // Ranks that ended in an earlier run have released their devices.
-  if (!std::exchange(is_checked_, false)) {
+  gpus_.hold_only(plan); // Ranks that ended in an earlier run have released their devices.
+  if (plan.min_workers == 0) { // Else leave_out_lost() has done it.
     auto ranks = plan.ranks;
-    leave_out_faulty(ranks, 0);
+    gpus_.replace_faulty(ranks);
   }
   ports_.clear();
   ports_ = std::vector<ReservedPort>(plan.ranks.size() + 1);
@@ -404,20 +210,20 @@ GangPlace ForkChannel::place(const GangPlan& plan) {
                            .index = plan.ranks[i].index,
                            .host = k_local_host,
                            .port = ports_[i + 1].number(),
-                           .gpus = gpus_of(plan.ranks[i])});
+                           .gpus = gpus_.of(plan.ranks[i])});
   }
   return place;
 }
 
 RankPlace ForkChannel::place_one(const GangRank& rank) {
   std::vector<GangRank> alone{rank};
-  leave_out_faulty(alone, 0);
+  gpus_.replace_faulty(alone);
   ports_.emplace_back();
   return {.role = rank.role,
           .index = rank.index,
           .host = k_local_host,
           .port = ports_.back().number(),
-          .gpus = gpus_of(rank)};
+          .gpus = gpus_.of(rank)};
 }
 
 std::string ForkChannel::node(const GangRank&) const { return host_; }

@@ -4,18 +4,15 @@
 // child there is belongs to the gang.
 #pragma once
 
-#include "backends/local/gpu_claims.h"
+#include "backends/local/rank_gpus.h"
 #include "backends/supervised/gang/channel.h"
 #include "backends/support/os/port.h"
 
 #include <sys/resource.h>
 
 #include <array>
-#include <functional>
 #include <map>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace dtrain {
@@ -26,15 +23,15 @@ class ForkChannel : public Channel {
   /// whom GPUs are claimed (gpu_claims.h).
   ForkChannel(const rlimit& file_limit, GpuUser user);
 
-  bool claim_devices(GangPlan& plan) override;
+  bool claim_devices(GangPlan& plan) override { return gpus_.claim(plan); }
 
   GangPlace place(const GangPlan& plan) override;
   std::string leave_out_lost(GangPlan& plan) override;
   RankPlace place_one(const GangRank& rank) override;
-  void hold_devices(const GangPlan& plan) override;
+  void hold_devices(const GangPlan& plan) override { gpus_.hold_only(plan); }
   void prepare_restart(const GangRank& rank, RankPlace& place) override;
   void free_devices(RankId ended, const std::string& instance) override;
-  std::string left_out() override { return std::exchange(left_out_, ""); }
+  std::string left_out() override { return gpus_.take_news(); }
   std::string where() const override { return host_; }
   std::string node(const GangRank& rank) const override;
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
@@ -48,26 +45,12 @@ class ForkChannel : public Channel {
  private:
   RankProcess start_one(const RankCommand& command) const;
 
-  std::optional<std::vector<std::string>> gpus_of(const GangRank& rank) const;
-  void hold(const GangRank& rank);
-  using FaultOf = std::function<std::string(const std::string& device)>;
-  void leave_out_faulty(std::vector<GangRank>& ranks, int fewest);
-  void leave_out_measured(std::vector<GangRank>& ranks, int fewest, const FaultOf& known);
-  bool replace_faulty(std::vector<GangRank>& ranks, int fewest, const FaultOf& fault_of);
-  void swap_devices(const std::string& planned, const std::string& other);
-  void tell(const std::string& what);
-
   rlimit file_limit_;
-  GpuUser user_;
+  RankGpus gpus_;
   std::string host_;
-  std::vector<ReservedPort> ports_;        ///< The master's, then one a rank.
-  std::map<std::string, GpuClaim> claims_; ///< By instance, for those with devices.
-  GpuCheck gpu_check_ = GpuCheck::none;
-  std::map<std::string, std::string> instead_; ///< Devices that took the place of faulty ones.
-  bool is_checked_ = false;                    ///< The devices of the next place()'s ranks are.
-  std::string left_out_;                       ///< Not yet reported.
-  std::array<Fd, 2> slots_;                    ///< Where a rank's output is while it is started.
-  Fd children_;                                ///< SIGCHLD, as a descriptor.
+  std::vector<ReservedPort> ports_; ///< The master's, then one a rank.
+  std::array<Fd, 2> slots_;         ///< Where a rank's output is while it is started.
+  Fd children_;                     ///< SIGCHLD, as a descriptor.
   std::map<pid_t, RankId> running_; ///< Not yet waited for, so that their pids cannot be reused.
   RankId started_ = 0;
   bool idle_ = true;

@@ -33,6 +33,8 @@ const Engine& engine() {
       },
       .fields = field_uses(),
       .notes = {{"gpus", "if too few, fails"},
+                {"checkGpus", "a worker of an elastic job for which its host has no GPU left takes "
+                              "a free slot of another host, or is left out"},
                 {"minWorkers",
                  "after a host is lost, a failure restarts all workers on the remaining hosts"}},
       .cannot = {k_no_server},

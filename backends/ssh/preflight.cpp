@@ -79,6 +79,12 @@ std::string script_of(const HostQuestion& question, const Payload& payload,
 
 } // namespace
 
+void HostsKnown::tell(const std::string& what) {
+  if (std::find(left_out.begin(), left_out.end(), what) == left_out.end()) {
+    left_out.push_back(what);
+  }
+}
+
 /// Answers that have not come by now are not needed.
 Preflight::~Preflight() {
   for (const auto key : asked_) {
@@ -257,16 +263,12 @@ void Preflight::leave_out_measured(const std::vector<HostQuestion>& questions) {
               ? fmt::format("{}", fmt::join(found.links, "; "))
               : fmt::format("the GPUs were not measured (--check-gpus=measure): {}", found.failure);
     }
-  } while (reasons_.empty() && replace_faulty(questions, faults));
+  } while (is_good() && replace_faulty(questions, faults) && is_good());
   for (const auto& [host, note] : notes) {
-    if (!note.empty()) {
-      tell(fmt::format("{}: {}", host, note));
+    if (!note.empty() && is_good()) {
+      known_.tell(fmt::format("{}: {}", host, note));
     }
   }
-}
-
-void Preflight::tell(const std::string& what) {
-  known_.left_out += fmt::format("{}{}", known_.left_out.empty() ? "" : "; ", what);
 }
 
 /// False: no host had a faulty one that was replaced.
@@ -326,11 +328,10 @@ bool Preflight::replace_faulty(const std::vector<HostQuestion>& questions,
     const auto answer = take_answer(each.key);
     if (answer.failure.empty()) {
       known_.claims[each.instance] = {each.host, each.key, each.gpus, answer.text};
-      tell(fmt::format("{}: {}; {} uses GPU {} instead", each.host, each.faults, each.instance,
-                       answer.text));
+      known_.tell(fmt::format("{}: {}; {} uses GPU {} instead", each.host, each.faults,
+                              each.instance, answer.text));
     } else {
-      reasons_.emplace(each.host, fmt::format("{}; {} (--check-gpus=off skips the check)",
-                                              answer.failure, each.faults));
+      faulty_[each.instance] = {each.host, each.faults, answer.failure};
     }
   }
   return !claims.empty();
@@ -539,22 +540,29 @@ void Preflight::try_ways(const std::vector<HostQuestion>& questions) {
 
 /// "2 of 3 hosts cannot be used:" and a line for each.
 void Preflight::refuse_bad(std::size_t hosts) const {
-  if (reasons_.empty()) {
+  if (is_good()) {
     return;
   }
-  std::size_t width = 0;
+  std::set<std::string> names;
   for (const auto& [host, reason] : reasons_) {
+    names.insert(host);
+  }
+  auto reasons = reasons_;
+  for (const auto& [instance, place] : faulty_) {
+    reasons.emplace(place.host, fmt::format("{}; {} (--check-gpus=off skips the check)", place.lack,
+                                            place.faults));
+  }
+  std::size_t width = 0;
+  for (const auto& [host, reason] : reasons) {
     width = std::max(width, host.size());
   }
   std::string table;
-  std::set<std::string> names;
-  for (const auto& [host, reason] : reasons_) {
+  for (const auto& [host, reason] : reasons) {
     table += fmt::format("\n  {:{}}  {}", host, width, reason);
-    names.insert(host);
   }
   throw UnusableHosts(
-      fmt::format("{} of {} hosts cannot be used:{}", reasons_.size(), hosts, table),
-      std::move(names));
+      fmt::format("{} of {} hosts cannot be used:{}", reasons.size(), hosts, table),
+      std::move(names), faulty_);
 }
 
 } // namespace dtrain::ssh

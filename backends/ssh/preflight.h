@@ -26,11 +26,20 @@
 
 namespace dtrain::ssh {
 
+/// An instance with a faulty GPU for which its host has no other.
+struct FaultyPlace {
+  std::string host;
+  std::string faults;
+  std::string lack; ///< What the host has too few of.
+};
+
 /// Names each unusable host, with the reason.
 struct UnusableHosts : EngineError {
-  UnusableHosts(const std::string& what, std::set<std::string> hosts)
-      : EngineError(what), names(std::move(hosts)) {}
-  std::set<std::string> names;
+  UnusableHosts(const std::string& what, std::set<std::string> hosts,
+                std::map<std::string, FaultyPlace> instances)
+      : EngineError(what), names(std::move(hosts)), faulty(std::move(instances)) {}
+  std::set<std::string> names;               ///< Those that no rank can be on.
+  std::map<std::string, FaultyPlace> faulty; ///< Keyed by instance: the others can be there.
 };
 
 /// The questions to a host.
@@ -61,7 +70,9 @@ struct DeviceClaim {
 struct HostsKnown {
   std::map<std::string, HostFacts> facts;    ///< Keyed by host.
   std::map<std::string, DeviceClaim> claims; ///< Keyed by instance.
-  std::string left_out;                      ///< Faulty GPUs, not yet reported.
+  std::vector<std::string> left_out;         ///< Faulty GPUs, not yet reported.
+
+  void tell(const std::string& what); ///< Once, however often it is found.
 };
 
 class Preflight {
@@ -94,7 +105,7 @@ class Preflight {
   void leave_out_measured(const std::vector<HostQuestion>& questions);
   bool replace_faulty(const std::vector<HostQuestion>& questions,
                       const std::map<std::string, HostFaults>& faults);
-  void tell(const std::string& what);
+  bool is_good() const { return reasons_.empty() && faulty_.empty(); }
   void await(const std::vector<RankId>& keys, std::chrono::seconds timeout);
   void survey(const std::vector<HostQuestion>& questions);
   void compare(const std::vector<HostQuestion>& questions);
@@ -115,6 +126,7 @@ class Preflight {
   const std::function<bool()>& stops_;
   std::set<RankId> asked_;                     ///< Requests not answered yet.
   std::map<std::string, std::string> reasons_; ///< Keyed by host.
+  std::map<std::string, FaultyPlace> faulty_;  ///< Keyed by instance.
   std::map<std::string, RankId> health_;       ///< Keyed by host; requested checks.
   std::map<std::string, GpuHealth> found_;     ///< The answers.
 };

@@ -40,11 +40,8 @@ SshChannel::~SshChannel() {
   output_ = nullptr;
   if (leaves_nothing_ && !payload_.parts.empty()) {
     std::map<std::string, RankId> asked;
-    for (const auto& rank : plan_.ranks) {
-      if (!asked.contains(rank.host)) {
-        asked[rank.host] =
-            connections_.ask(rank.host, "begin() {\nrm -rf \"$run\"/code \"$run\"/code.*\n}\n");
-      }
+    for (const auto& [host, facts] : known_.facts) {
+      asked[host] = connections_.ask(host, "begin() {\nrm -rf \"$run\"/code \"$run\"/code.*\n}\n");
     }
     const auto deadline = Clock::now() + k_clean_timeout;
     while (Clock::now() < deadline &&
@@ -130,8 +127,7 @@ HostQuestion SshChannel::question(const std::string& host,
   }
   question.programs.assign(programs.begin(), programs.end());
   for (const auto& rank : plan_.ranks) {
-    const bool takes_slot = rank.role != k_launcher && rank.role != k_tensorboard;
-    question.wanted += takes_slot && rank.host == host ? 1 : 0;
+    question.wanted += takes_slot(rank) && rank.host == host ? 1 : 0;
   }
   for (const auto& mount : plan_.mounts) {
     question.data.push_back(mount.source);
@@ -155,14 +151,30 @@ void SshChannel::ask(const std::vector<const GangRank*>& ranks,
   Preflight(connections_, payload_, plan_.launcher_slots > 0, known_, stops).run(questions);
 }
 
-bool SshChannel::claim_devices(GangPlan& plan) {
-  moved_.clear();
-  take(plan);
+void SshChannel::ask_all() {
   std::vector<const GangRank*> all;
   for (const auto& rank : plan_.ranks) {
     all.push_back(&rank);
   }
   ask(all, stops_);
+}
+
+bool SshChannel::claim_devices(GangPlan& plan) {
+  const auto wanted = plan.ranks;
+  moved_.clear();
+  take(plan);
+  while (true) {
+    try {
+      ask_all();
+      break;
+    } catch (const UnusableHosts& error) {
+      if (plan.min_workers == 0 || !error.names.empty() || !leave_out_faulty(error.faulty)) {
+        throw;
+      }
+    }
+  }
+  plan.ranks = plan_.ranks;
+  remember_moves(wanted);
   for (auto& rank : plan.ranks) {
     rank.devices = devices_of(rank);
   }
@@ -198,6 +210,16 @@ std::string SshChannel::devices_at(const std::string& host) const {
     }
   }
   return fmt::format("{}", fmt::join(devices, ","));
+}
+
+/// All ranks are asked again at the next start, as it may be another plan than was claimed for.
+void SshChannel::hold_devices(const GangPlan& plan) {
+  is_fresh_ = false;
+  take(plan);
+}
+
+std::string SshChannel::left_out() {
+  return fmt::format("{}", fmt::join(std::exchange(known_.left_out, {}), "; "));
 }
 
 /// "host1 (10.0.0.1), host2 (10.0.0.2)"
@@ -297,75 +319,8 @@ void SshChannel::prepare_restart(const GangRank& rank, RankPlace& place) {
   place.gpus = own_gpus(planned);
 }
 
-/// Moves to a host whose slots the user gave: other hosts have as many ranks as were placed there.
-/// Not for the first rank, whose address all others have.
-std::optional<RankPlace> SshChannel::move(GangRank& rank) {
-  const auto own = std::find_if(plan_.ranks.begin(), plan_.ranks.end(), [&](const GangRank& each) {
-    return each.instance == rank.instance;
-  });
-  if (own == plan_.ranks.end() || own == plan_.ranks.begin()) {
-    return std::nullopt;
-  }
-  const auto before = rank.host;
-  const auto put_back = [&] {
-    moved_.erase(rank.instance);
-    own->host = rank.host = before;
-  };
-  const auto suspects = connections_.suspects();
-  std::vector<std::string> hosts; // Connected hosts come first: others may take time.
-  for (const auto& host : plan_.hosts) {
-    const auto taken =
-        std::count_if(plan_.ranks.begin(), plan_.ranks.end(), [&](const GangRank& each) {
-          return each.host == host.name && each.role != k_launcher && each.role != k_tensorboard;
-        });
-    if (host.name != before && host.slots > taken && !suspects.contains(host.name) &&
-        connections_.loss(host.name) == nullptr) {
-      const bool is_near = connections_.find(host.name) != nullptr;
-      hosts.insert(is_near ? hosts.begin() : hosts.end(), host.name);
-    }
-  }
-  for (const auto& host : hosts) {
-    moved_[rank.instance] = own->host = rank.host = host;
-    const auto claim = known_.claims.find(rank.instance);
-    if (claim != known_.claims.end() && claim->second.host != host) {
-      free_claim(rank.instance);
-    }
-    try {
-      ask({&rank}, stops_or_ended_);
-      return place_of(rank);
-    } catch (const WaitStopped&) {
-      put_back();
-      throw;
-    } catch (const EngineError&) {
-      // The next, then.
-    }
-  }
-  put_back();
-  return std::nullopt;
-}
-
 void SshChannel::free_devices(RankId /*ended*/, const std::string& instance) {
   free_claim(instance);
-}
-
-std::string SshChannel::leave_out_lost(GangPlan& plan) {
-  if (is_fresh_) { // submit has refused hosts that cannot be used.
-    return "";
-  }
-  std::set<std::string> lost;
-  while (true) {
-    try {
-      claim_devices(plan);
-      return lost.empty() ? ""
-                          : fmt::format("restarted without {}, which can no longer be used",
-                                        fmt::join(lost, ", "));
-    } catch (const UnusableHosts& error) {
-      if (!leave_out_hosts(plan, error.names)) {
-        throw;
-      }
-      lost.insert(error.names.begin(), error.names.end());
-    }
-  }
 }
 
 RankPlace SshChannel::place_one(const GangRank& rank) {

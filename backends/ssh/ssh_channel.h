@@ -40,9 +40,9 @@ class SshChannel : public Channel {
   void prepare_restart(const GangRank& rank, RankPlace& place) override;
   std::optional<RankPlace> move(GangRank& rank) override;
   void free_devices(RankId ended, const std::string& instance) override;
-  std::string left_out() override { return std::exchange(known_.left_out, ""); }
+  std::string left_out() override;
   std::string where() const override;
-  void hold_devices(const GangPlan& plan) override { take(plan); }
+  void hold_devices(const GangPlan& plan) override;
   std::string node(const GangRank& rank) const override { return rank.host; }
   void on_output(const OutputSink& sink) override { output_ = sink; }
   void start(std::size_t count, const CommandOf& command, const Started& started) override;
@@ -62,10 +62,16 @@ class SshChannel : public Channel {
 
   void take(const GangPlan& plan);
   void free_claim(const std::string& instance);
+  void ask_all();
   void ask(const std::vector<const GangRank*>& ranks, const std::function<bool()>& stops);
   HostQuestion question(const std::string& host, const std::vector<const GangRank*>& ranks) const;
   void take_frame(const AgentFrame& frame);
   void lose(const std::string& host, const std::string& why);
+  std::vector<std::string> hosts_with_room(const std::string& but);
+  bool takes_other_host(GangRank& rank, const std::function<bool()>& stops);
+  bool leave_out_faulty(const std::map<std::string, FaultyPlace>& faulty);
+  void hand_over_claims();
+  void remember_moves(const std::vector<GangRank>& planned);
   bool any_gpus() const;
   std::optional<std::string> devices_of(const GangRank& rank) const;
   std::string devices_at(const std::string& host) const;
@@ -78,7 +84,7 @@ class SshChannel : public Channel {
   Connections connections_;
   RequestServer requests_;
   HostsKnown known_;
-  std::map<std::string, std::string> moved_; ///< Hosts of instances whose own is lost in this run.
+  std::map<std::string, std::string> moved_; ///< Hosts of instances that are not where planned.
   bool is_fresh_ = false;                    ///< All hosts were asked, and nothing has run since.
   std::map<RankId, std::string> running_;    ///< Hosts of running ranks.
   std::vector<RankEnding> endings_;          ///< Not yet reported.

@@ -85,7 +85,7 @@ class Channel {
   /// Reserves a port for one rank more.
   virtual RankPlace place_one(const GangRank& rank) = 0;
 
-  /// Takes the ranks' devices, and says in the plan which, where that is the hosts' to choose.
+  /// Takes the ranks' devices; says in the plan which, and which ranks an elastic job starts with.
   /// False where other jobs have taken some that were free when the plan was made.
   virtual bool claim_devices(GangPlan& plan) = 0;
 

@@ -125,6 +125,7 @@ class Gang {
   void take_ranks();
   void leave_out_lost();
   void follow_plan();
+  std::vector<std::size_t> add_ranks(const GangPlan& next, std::string& refused);
   void add_rank(std::size_t position, const GangRank& planned);
   void remove_rank(std::size_t position);
   void scaled_away_ended(std::size_t leaver);

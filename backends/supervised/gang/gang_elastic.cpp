@@ -15,31 +15,64 @@ namespace {
 
 using Clock = PollLoop::Clock;
 
-} // namespace
-
-bool leave_out_hosts(GangPlan& plan, const std::set<std::string>& lost) {
-  std::vector<std::string> places;
-  for (const auto& rank : plan.ranks) {
-    if (!lost.contains(rank.host)) {
-      places.push_back(rank.host);
-    }
-  }
+/// Has the ranks take these hosts in their order; the last workers, for which there is none, go.
+/// False, and nothing changed, where they would be fewer than an elastic job needs.
+bool take_places(GangPlan& plan, const std::vector<std::string>& places) {
   auto ranks = plan.ranks;
-  for (auto i = ranks.size(); i-- > 0 && ranks.size() > places.size();) {
+  const auto slots = [&] { return std::count_if(ranks.begin(), ranks.end(), takes_slot); };
+  const auto offered = static_cast<std::ptrdiff_t>(places.size());
+  for (auto i = ranks.size(); i-- > 0 && slots() > offered;) {
     if (ranks[i].role == k_worker) {
       ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
   const auto workers = std::count_if(
       ranks.begin(), ranks.end(), [](const GangRank& rank) { return is_ranked_role(rank.role); });
-  if (ranks.size() > places.size() || workers < std::max(plan.min_workers, 1)) {
+  if (slots() > offered || workers < std::max(plan.min_workers, 1)) {
     return false;
   }
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    ranks[i].host = places[i];
+  auto place = places.begin();
+  for (auto& rank : ranks) {
+    rank.host = takes_slot(rank) ? *place++ : rank.host;
   }
+  place_beside_first(ranks);
   plan.ranks = std::move(ranks);
   return true;
+}
+
+} // namespace
+
+bool takes_slot(const GangRank& rank) {
+  return rank.role != k_launcher && rank.role != k_tensorboard;
+}
+
+void place_beside_first(std::vector<GangRank>& ranks) {
+  const auto first = std::find_if(ranks.begin(), ranks.end(), takes_slot);
+  for (auto& rank : ranks) {
+    rank.host = takes_slot(rank) ? rank.host : first->host;
+  }
+}
+
+bool leave_out_hosts(GangPlan& plan, const std::set<std::string>& lost) {
+  std::vector<std::string> places;
+  for (const auto& rank : plan.ranks) {
+    if (takes_slot(rank) && !lost.contains(rank.host)) {
+      places.push_back(rank.host);
+    }
+  }
+  return take_places(plan, places);
+}
+
+std::string leave_out_place(GangPlan& plan, const std::string& instance) {
+  std::vector<std::string> places;
+  std::string last;
+  for (const auto& rank : plan.ranks) {
+    if (takes_slot(rank) && rank.instance != instance) {
+      places.push_back(rank.host);
+    }
+    last = rank.role == k_worker ? rank.instance : last;
+  }
+  return take_places(plan, places) ? last : "";
 }
 
 /// Whether a failed worker of an elastic job can be done without: it is restarted, or not needed.

@@ -88,9 +88,17 @@ struct GangPlan {
   bool is_held(const GangRank& rank) const { return launcher_slots > 0 && rank.role == "worker"; }
 };
 
+/// A launcher and TensorBoard run beside the first of the others, whose host they share.
+bool takes_slot(const GangRank& rank);
+void place_beside_first(std::vector<GangRank>& ranks);
+
 /// Has the ranks take the hosts that are not among `lost`, with so many workers fewer. False, and
 /// nothing changed, where they would be fewer than an elastic job needs.
 bool leave_out_hosts(GangPlan& plan, const std::set<std::string>& lost);
+
+/// The same without the place of one rank alone: the last worker goes, which is returned; empty,
+/// and nothing changed, where the workers would be too few.
+std::string leave_out_place(GangPlan& plan, const std::string& instance);
 
 /// The status of a rank that has not been started.
 inline InstanceStatus pending_instance(const GangRank& rank, bool is_chief, std::string node) {

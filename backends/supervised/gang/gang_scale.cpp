@@ -62,25 +62,41 @@ void Gang::follow_plan() {
     if (scaled_away_.empty()) {
       channel_.hold_devices(next);
     }
-    std::vector<std::size_t> added;
-    for (std::size_t i = 0; i < next.ranks.size(); ++i) {
-      if (next.ranks[i].role == k_worker && !has(plan_.ranks, next.ranks[i])) {
-        add_rank(i, next.ranks[i]);
-        added.push_back(i);
-      }
-    }
+    std::string refused;
+    const auto added = add_ranks(next, refused);
     place_.launcher_slots = plan_.launcher_slots = next.launcher_slots;
     show_hosts(); // Before those who read it.
     if (!added.empty()) {
       start_some(added, place_);
     }
-    record_.status.reason.clear();
+    record_.status.reason = std::move(refused);
   } catch (const Error& error) {
     record_.status.reason = error.what(); // The others go on.
   }
   count_gpus(plan_, record_.status);
   write_record();
   reap(); // The last that decide may have been taken away.
+}
+
+/// Adds the plan's new workers up to the first that cannot be placed, as a rank is a position;
+/// `refused`: why that one cannot.
+std::vector<std::size_t> Gang::add_ranks(const GangPlan& next, std::string& refused) {
+  std::vector<std::size_t> added;
+  for (std::size_t i = 0; i < next.ranks.size(); ++i) {
+    const auto& planned = next.ranks[i];
+    if (planned.role != k_worker || has(plan_.ranks, planned)) {
+      continue;
+    }
+    try {
+      add_rank(i, planned);
+    } catch (const Error& error) {
+      refused = fmt::format("{} was not started: {}", planned.instance, error.what());
+      channel_.hold_devices(plan_); // It has none after all.
+      break;
+    }
+    added.push_back(i);
+  }
+  return added;
 }
 
 void Gang::add_rank(std::size_t position, const GangRank& planned) {

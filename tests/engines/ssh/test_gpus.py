@@ -130,6 +130,85 @@ def test_a_gpu_that_fails_in_a_run_is_left_out_of_the_next(ssh, ssh_hosts):
     assert ssh.lines("again")[-1] == "GPU 1" and ssh.lines("again", "--prev") == ["GPU 0"]
 
 
+ELASTIC = ("sh", "-c", "echo GPU $CUDA_VISIBLE_DEVICES; echo $RANK of $WORLD_SIZE; exec sleep 600")
+FAULT = "host1: GPU 0 (H100): 3 uncorrectable ECC errors"
+
+
+def nodes(ssh, name):
+    return [(each["name"], each["node"]) for each in ssh.get(name)["instances"]]
+
+
+def told(ssh, name):
+    """What the first worker's log says of GPUs; each rank has printed what it has by then."""
+    count = len(nodes(ssh, name))
+    until(lambda: all(f"{rank} of {count}" in ssh.lines(name, "-i", f"worker-{rank}") for rank in range(count)),
+          "all ranks run")
+    return [line for line in ssh.lines(name, "-i", "worker-0") if line.startswith("dtrain")]
+
+
+def test_a_worker_with_a_faulty_gpu_takes_a_free_slot_of_another_host(ssh, ssh_hosts):
+    env = {"DTRAIN_SSH_HOSTS": "host1:1,host2:1,host3:1"}
+    with ssh_hosts.tool("host1", "nvidia-smi", report(0)):
+        ssh.submit("moved", *ELASTIC, env=env, flags=["--workers=2", "--gpus=4", "--min-workers=2",
+                                                      "--grace-period=1s"])
+        assert nodes(ssh, "moved") == [("worker-0", "host3"), ("worker-1", "host2")]
+        line, = told(ssh, "moved")
+        assert line.startswith(f"dtrain: {FAULT}") and line.endswith("; worker-0 runs on host3 instead")
+        assert ssh.get("moved")["reason"] == line.removeprefix("dtrain: ")
+        assert devices(ssh, "moved", 1) == ["0", "1", "2", "3"]
+        ssh.dtrain("delete", "moved")
+        rigid = ssh.submit("rigid", "true", env=env, flags=["--workers=2", "--gpus=4"], expect=EXIT_ENGINE)
+        assert "host1  lacks 4 free GPUs: 3 of its 4 are free; GPU 0 (H100)" in rigid.err
+
+
+def test_a_launcher_follows_its_first_worker_to_another_host(ssh, ssh_hosts):
+    with ssh_hosts.tool("host1", "nvidia-smi", report(0)):
+        ssh.submit("led", "sleep", "600", env={"DTRAIN_SSH_HOSTS": "host1:1,host2:1,host3:1"},
+                   flags=["etjob", "--workers=2", "--gpus=4", "--min-workers=1", "--max-workers=2",
+                          "--grace-period=1s"])
+        assert nodes(ssh, "led") == [("launcher-0", "host3"), ("worker-0", "host3"), ("worker-1", "host2")]
+        ssh.dtrain("delete", "led")
+
+
+def test_an_elastic_job_starts_without_a_worker_whose_gpu_is_faulty(ssh, ssh_hosts):
+    """The other worker of that host stays, and those behind move up."""
+    flags = ["--workers=4", "--gpus=2", "--grace-period=1s"]
+    env = {"DTRAIN_SSH_HOSTS": "host1:2,host2:2"}
+    with ssh_hosts.tool("host1", "nvidia-smi", report(0)):
+        ssh.submit("fewer", *ELASTIC, flags=["--min-workers=3", *flags], env=env)
+        assert nodes(ssh, "fewer") == [("worker-0", "host1"), ("worker-1", "host2"), ("worker-2", "host2")]
+        line, = told(ssh, "fewer")
+        assert line.startswith(f"dtrain: {FAULT}")
+        assert line.endswith("; no host has a free slot with a good GPU: started without worker-3")
+        seen = ssh.get("fewer")
+        assert seen["reason"] == line.removeprefix("dtrain: ") and seen["allocatedGPUs"] == 6
+        ssh.dtrain("delete", "fewer")
+        refused = ssh.submit("all", "true", flags=["--min-workers=4", *flags], env=env, expect=EXIT_ENGINE)
+        assert "1 of 2 hosts cannot be used" in refused.err
+        assert "host1  lacks 2 free GPUs: 1 of its 4 are free; GPU 0 (H100)" in refused.err
+
+
+def test_a_worker_is_left_out_of_a_restart_and_not_its_host(ssh, ssh_home, ssh_hosts):
+    flag = ssh_home.folder / "flag"
+    with ssh_hosts.tool("host1", "nvidia-smi", report()) as path:
+        ssh.submit("again", "sh", "-c", "echo $RANK of $WORLD_SIZE; [ $DTRAIN_RESTART_COUNT = 0 ] || exit 0; "
+                   f"until [ -e {flag} ]; do sleep 0.1; done; exit 1",
+                   flags=["--workers=4", "--gpus=2", "--min-workers=2", "--max-restarts=1"],
+                   env={"DTRAIN_SSH_HOSTS": "host1:2,host2:1,host3:1"})
+        until(lambda: ssh.get("again")["status"] == "RUNNING", "the job runs")
+        try:
+            ssh_hosts.run("stop", "3")
+            until(lambda: "host3 was lost" in ssh.get("again").get("reason", ""), "the loss is said")
+            path.write_text("#!/bin/sh\n" + report(0))
+            flag.touch()
+            ssh.wait("again")
+        finally:
+            ssh_hosts.run("start", "3")
+    assert nodes(ssh, "again") == [("worker-0", "host1"), ("worker-1", "host2")]
+    first = ssh.lines("again", "-i", "worker-0")
+    assert "0 of 2" in first and any(line.startswith(f"dtrain: {FAULT}") for line in first)
+
+
 MEASURED = r"""for gpu in $(echo "$CUDA_VISIBLE_DEVICES" | tr , ' '); do
   fault=
   [ "$gpu" != 0 ] || fault='GPU 0 (H100): it is slow'

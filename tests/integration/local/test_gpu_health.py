@@ -98,6 +98,18 @@ def test_a_worker_added_to_a_running_job_takes_no_gpu_of_its_own(home, gpus):
     home.dtrain("delete", "scaled")
 
 
+def test_workers_added_start_though_there_is_no_gpu_for_the_one_behind_them(home, gpus):
+    gpus(2)
+    home.submit("grows", "sleep", "1000", flags=["--workers=1", "--gpus=1", "--min-workers=1", "--max-workers=3"])
+    until(lambda: home.status("grows") == "RUNNING", "it runs")
+    home.dtrain("scale", "grows", "--workers=3")
+    until(lambda: home.get("grows")["reason"].startswith(f"worker-2 was not started: {FAULT.format(2)}"),
+          "there is none for it")
+    assert [(each["name"], each["status"]) for each in home.get("grows")["instances"]] == [
+        ("worker-0", "Running"), ("worker-1", "Running")]
+    home.dtrain("delete", "grows")
+
+
 def test_a_gpu_that_its_driver_wants_reset_is_left_out_though_it_counts_no_errors(home, gpus):
     home.script("nvidia-smi", f"""case $* in
         *gpu_recovery_action*) printf '%s\\n' '0, Reset' '1, None' '2, None' ;;

@@ -35,8 +35,10 @@ class FakeChannel : public Channel {
   /// Once it waits for a host, in a run after the first; it does so until it is stopped.
   std::function<void(FakeChannel&)> at_wait = {};
   std::set<std::string> silent;
-  std::string spare; ///< A host that has room for one more.
+  std::string spare;    ///< A host that has room for one more.
+  std::string unplaced; ///< An instance for which there is no place.
   Lines calls;
+  Lines held;  ///< The instances whose devices are.
   Lines freed; ///< The instances whose devices were.
 
   /// How the rank that runs has ended; with neither, its host was lost.
@@ -81,6 +83,9 @@ class FakeChannel : public Channel {
     return place;
   }
   RankPlace place_one(const GangRank& rank) override {
+    if (rank.instance == unplaced) {
+      throw EngineError("no GPU is free");
+    }
     return {.role = rank.role, .index = rank.index, .host = node(rank), .port = 2};
   }
   std::optional<RankPlace> move(GangRank& rank) override {
@@ -89,7 +94,12 @@ class FakeChannel : public Channel {
   }
   bool claim_devices(GangPlan&) override { return true; }
   std::string where() const override { return "here"; }
-  void hold_devices(const GangPlan&) override {}
+  void hold_devices(const GangPlan& plan) override {
+    held.clear();
+    for (const auto& rank : plan.ranks) {
+      held.push_back(rank.instance);
+    }
+  }
   void free_devices(RankId, const std::string& instance) override { freed.push_back(instance); }
   std::string node(const GangRank& rank) const override {
     return rank.host.empty() ? fmt::format("node{}", rank.index) : rank.host;
@@ -186,6 +196,15 @@ struct Fixture {
   ~Fixture() { sigprocmask(SIG_SETMASK, &before, nullptr); }
   Fixture(const Fixture&) = delete;
   Fixture& operator=(const Fixture&) = delete;
+
+  void add_workers(int count) {
+    for (int i = 0; i < count; ++i) {
+      GangRank joining = plan.ranks[0];
+      joining.index = static_cast<int>(plan.ranks.size());
+      joining.instance = fmt::format("worker-{}", joining.index);
+      plan.ranks.push_back(joining);
+    }
+  }
 
   JobStatus run() {
     record.status = Gang::initial_status(plan, channel);
@@ -386,22 +405,53 @@ TEST_CASE_FIXTURE(Fixture, "an elastic job goes on without a lost host while eno
   CHECK(channel.freed == Lines{"worker-2", "worker-0", "worker-1"});
 }
 
-TEST_CASE("ranks take the hosts that are left, while they are enough") {
+/// A plan of workers on these hosts.
+GangPlan plan_on(const Lines& hosts) {
   GangPlan plan;
-  plan.min_workers = 2;
-  for (const auto* host : {"a", "a", "b", "c"}) {
+  for (const auto& host : hosts) {
     GangRank rank;
     rank.instance = fmt::format("worker-{}", plan.ranks.size());
     rank.host = host;
     plan.ranks.push_back(rank);
   }
+  return plan;
+}
+
+Lines hosts_of(const GangPlan& plan) {
+  Lines hosts;
+  for (const auto& rank : plan.ranks) {
+    hosts.push_back(rank.host);
+  }
+  return hosts;
+}
+
+TEST_CASE("ranks take the hosts that are left, while they are enough") {
+  auto plan = plan_on({"a", "a", "b", "c"});
+  plan.min_workers = 2;
   CHECK(!leave_out_hosts(plan, {"a", "c"}));
   CHECK(plan.ranks.size() == 4);
   REQUIRE(leave_out_hosts(plan, {"b"}));
-  REQUIRE(plan.ranks.size() == 3);
-  CHECK(plan.ranks[1].host == "a");
+  CHECK(hosts_of(plan) == Lines{"a", "a", "c"});
   CHECK(plan.ranks[2].instance == "worker-2");
-  CHECK(plan.ranks[2].host == "c");
+}
+
+TEST_CASE("a launcher and TensorBoard cost no worker, and are beside the first that is left") {
+  auto plan = plan_on({"a", "a", "b", "c", "a"});
+  plan.min_workers = 2;
+  plan.ranks.front().role = "launcher";
+  plan.ranks.back().role = "tensorboard";
+  REQUIRE(leave_out_hosts(plan, {"a"}));
+  CHECK(hosts_of(plan) == Lines{"b", "b", "c", "b"});
+}
+
+TEST_CASE("where one place is left out the last worker goes, and those behind it move up") {
+  auto plan = plan_on({"a", "a", "b", "b", "c"});
+  plan.min_workers = 3;
+  plan.ranks.back().role = "evaluator";
+  CHECK(leave_out_place(plan, "worker-1") == "worker-3");
+  CHECK(hosts_of(plan) == Lines{"a", "b", "b", "c"});
+  CHECK(leave_out_place(plan, "worker-0").empty());
+  CHECK(hosts_of(plan) == Lines{"a", "b", "b", "c"});
 }
 
 TEST_CASE_FIXTURE(Fixture, "once a host is lost, what fails is not started anew alone") {
@@ -543,12 +593,7 @@ TEST_CASE_FIXTURE(Fixture, "workers that join are started as one batch") {
   plan.max_workers = 5;
   channel.script = [this](FakeChannel& all, int rank, int) {
     if (rank == 2) {
-      for (int i = 3; i < 5; ++i) {
-        GangRank joining = plan.ranks[0];
-        joining.instance = fmt::format("worker-{}", i);
-        joining.index = i;
-        plan.ranks.push_back(joining);
-      }
+      add_workers(2);
       raise(SIGHUP);
     } else if (rank == 4) {
       for (int each = 0; each < 5; ++each) {
@@ -559,6 +604,34 @@ TEST_CASE_FIXTURE(Fixture, "workers that join are started as one batch") {
   const auto status = run();
   CHECK(status.phase == Phase::succeeded);
   CHECK(channel.calls == Lines{"start 3", "start 2"});
+}
+
+TEST_CASE_FIXTURE(Fixture, "workers that join are started though one behind them has no place") {
+  plan.min_workers = 1;
+  plan.max_workers = 6;
+  channel.unplaced = "worker-4";
+  channel.script = [this](FakeChannel&, int rank, int) {
+    if (rank == 2) {
+      add_workers(3);
+      raise(SIGHUP);
+    }
+  };
+  std::string reason;
+  int asked = 0;
+  channel.at_ended = [&](FakeChannel& all) {
+    if (++asked == 2) { // Once the plan has been followed.
+      reason = record.status.reason;
+      for (int each = 3; each >= 0; --each) {
+        all.end(each, 0);
+      }
+    }
+  };
+  const auto status = run();
+  CHECK(status.phase == Phase::succeeded);
+  CHECK(channel.calls == Lines{"start 3", "start 1"});
+  CHECK(status.instances.size() == 4);
+  CHECK(reason == "worker-4 was not started: no GPU is free");
+  CHECK(channel.held == Lines{"worker-0", "worker-1", "worker-2", "worker-3"});
 }
 
 } // namespace
