@@ -195,7 +195,7 @@ std::string ForkChannel::leave_out_lost(GangPlan& plan) {
 }
 
 GangPlace ForkChannel::place(const GangPlan& plan) {
-  gpus_.hold_only(plan); // Ranks that ended in an earlier run have released their devices.
+  gpus_.hold_only(plan);       // Ranks that ended in an earlier run have released their devices.
   if (plan.min_workers == 0) { // Else leave_out_lost() has done it.
     auto ranks = plan.ranks;
     gpus_.replace_faulty(ranks);

@@ -560,9 +560,8 @@ void Preflight::refuse_bad(std::size_t hosts) const {
   for (const auto& [host, reason] : reasons) {
     table += fmt::format("\n  {:{}}  {}", host, width, reason);
   }
-  throw UnusableHosts(
-      fmt::format("{} of {} hosts cannot be used:{}", reasons.size(), hosts, table),
-      std::move(names), faulty_);
+  throw UnusableHosts(fmt::format("{} of {} hosts cannot be used:{}", reasons.size(), hosts, table),
+                      std::move(names), faulty_);
 }
 
 } // namespace dtrain::ssh

@@ -124,9 +124,9 @@ void SshChannel::hand_over_claims() {
 /// Has take() find a plan's ranks where they are now.
 void SshChannel::remember_moves(const std::vector<GangRank>& planned) {
   for (const auto& rank : plan_.ranks) {
-    const auto before =
-        std::find_if(planned.begin(), planned.end(),
-                     [&](const GangRank& each) { return each.instance == rank.instance; });
+    const auto before = std::find_if(planned.begin(), planned.end(), [&](const GangRank& each) {
+      return each.instance == rank.instance;
+    });
     if (before != planned.end() && before->host != rank.host) {
       moved_[rank.instance] = rank.host;
     }
