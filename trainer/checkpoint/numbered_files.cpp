@@ -7,11 +7,11 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "trainer/data/xxh64.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/json_file.h"
 
 namespace trainer {
 namespace {
@@ -72,7 +72,7 @@ json manifest_of(const std::string& path) {
 
 json read_json(const std::string& path) {
   std::ifstream file(path);
-  return json::parse(file, nullptr, false);
+  return parse_shallow_json(file);
 }
 
 void write_json(const std::string& path, const json& content) {

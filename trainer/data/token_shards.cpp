@@ -10,12 +10,11 @@
 #include <limits>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "submit/errors.h"
 #include "trainer/data/xxh64.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/json_file.h"
 
 namespace trainer {
 namespace {
@@ -174,7 +173,7 @@ class ManifestReader {
 
   TokenSet read() {
     const std::string text = read_manifest(folder_);
-    const Json manifest = Json::parse(text, nullptr, false);
+    const Json manifest = parse_shallow_json(text);
     if (!manifest.is_object() || this->text(manifest, "format") != k_format) {
       throw DataError(fmt::format("{}: is no manifest of a token set; {}", path_, k_again));
     }

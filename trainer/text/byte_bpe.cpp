@@ -7,11 +7,11 @@
 #include <queue>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "submit/errors.h"
 #include "submit/options/utf8.h"
 #include "trainer/errors.h"
+#include "trainer/json_file.h"
 #include "trainer/text/unicode.h"
 
 namespace trainer {
@@ -38,7 +38,7 @@ BytePieceKind kind_of(char32_t c) {
 
 Vocabulary read_bpe_tokens(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const auto content = nlohmann::json::parse(file, nullptr, false);
+  const auto content = parse_shallow_json(file);
   if (!file && !file.eof()) {
     throw DataError(fmt::format("{}: cannot read the vocabulary", path));
   }

@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/json_file.h"
 #include "trainer/text/byte_bpe.h"
 #include "trainer/text/tokenizer_json.h"
 #include "trainer/text/word_piece.h"
@@ -110,7 +110,7 @@ TokenizerOptions read_options(const fs::path& path, TokenizerOptions options = {
   if (!file) {
     return options;
   }
-  const Json config = Json::parse(file, nullptr, false);
+  const Json config = parse_shallow_json(file);
   if (!config.is_object()) {
     throw DataError(fmt::format("{}: is not a JSON object", path.string()));
   }

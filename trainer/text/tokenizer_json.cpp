@@ -6,10 +6,10 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "submit/errors.h"
 #include "trainer/errors.h"
+#include "trainer/json_file.h"
 
 namespace trainer {
 namespace {
@@ -26,7 +26,7 @@ class TokenizerReader {
       throw DataError(
           fmt::format("{}: cannot read the vocabulary: {}", path, std::strerror(errno)));
     }
-    content_ = Json::parse(file, nullptr, false);
+    content_ = parse_shallow_json(file);
     if (!part("model").is_object()) {
       damaged("has no \"model\" of a tokenizer; give tokenizer.json, or vocab.json with merges.txt "
               "beside it");

@@ -105,6 +105,37 @@ TEST_CASE("older files come before tokenizer.json, and a file of any name may be
                  "x.json: has no \"model\" of a tokenizer; give tokenizer.json, or vocab.json"));
 }
 
+TEST_CASE("a million nested lists where a number should be are refused in one line") {
+  const std::string open(1'000'000, '[');
+  const std::string nested = open + std::string(open.size(), ']');
+  const TempFolder folder;
+  const auto said = [&](const char* name, const std::string& content) {
+    const std::string path = folder.write(name, content);
+    const std::string message = message_of<DataError>([&] { load_tokenizer(path); });
+    CHECK(message.starts_with(path));
+    CHECK(message.size() < path.size() + 200);
+    return message;
+  };
+  const std::string model = R"({"model": {"type": "WordPiece", "vocab": {"a": )";
+  CHECK(contains(said("tokenizer.json", model + nested + "}}}"), "has no \"model\""));
+  CHECK(contains(said("tokenizer.json", model + open), "has no \"model\""));
+  CHECK(contains(said("tokenizer.json", R"({"model": )" + nested + "}"), "has no \"model\""));
+  folder.write("merges.txt", "");
+  CHECK(contains(said("vocab.json", R"({"a": )" + nested + "}"), "is not a vocabulary"));
+  CHECK(contains(said("vocab.json", open), "is not a vocabulary"));
+  folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
+  folder.write("tokenizer_config.json", R"({"do_lower_case": )" + nested + "}");
+  CHECK(contains(message_of<DataError>([&] { load_tokenizer(folder / "vocab.txt"); }),
+                 "tokenizer_config.json: is not a JSON object"));
+}
+
+TEST_CASE("brackets in the names of tokens are not nested lists") {
+  Json whole = word_piece();
+  const std::string name(1000, '[');
+  whole["model"]["vocab"][name + "\"" + name] = 9;
+  CHECK(ids_of(whole, "Éb") == Ids{5, 7});
+}
+
 TEST_CASE(
     "tokenizer.json of another kind, or damaged, is refused in a line that says what it has") {
   const Json bert = word_piece();
