@@ -18,6 +18,11 @@ using Json = nlohmann::json;
 
 constexpr std::size_t k_most_entries = 1 << 24; ///< Of a vocabulary and of its merges.
 
+/// A token, which may be empty, for a message.
+std::string shown(const std::string& token) {
+  return token.empty() ? "''" : dtrain::printable(token);
+}
+
 class TokenizerReader {
  public:
   explicit TokenizerReader(const std::string& path) : path_(path) {
@@ -90,7 +95,14 @@ class TokenizerReader {
       if (!name.is_string()) {
         damaged("an added token has no \"content\"");
       }
-      all.emplace(name.get<std::string>(), at(token, "id"));
+      const Json& id = at(token, "id");
+      const auto& [known, is_new] = all.emplace(name.get<std::string>(), id);
+      if (!is_new && *known != id) {
+        damaged(fmt::format("the added token {} has the number {}, and {} in the vocabulary of its "
+                            "model",
+                            shown(name.get<std::string>()), dtrain::printable(id.dump()),
+                            dtrain::printable(known->dump())));
+      }
     }
     return all;
   }
@@ -188,14 +200,20 @@ Vocabulary numbered_tokens(const nlohmann::json& numbers, const std::string& pat
         "{}: is not a vocabulary; it must be a JSON object of tokens and their numbers", path));
   }
   std::vector<std::string> tokens(numbers.size());
-  for (const auto& [token, id] : numbers.items()) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens.size() ||
-        !tokens[id.get<std::size_t>()].empty()) {
+  std::vector<bool> is_taken(numbers.size()); // A token may be empty.
+  for (const auto& [token, number] : numbers.items()) {
+    if (!number.is_number_unsigned() || number.get<std::uint64_t>() >= tokens.size()) {
       throw DataError(fmt::format("{}: token {} has the number {}; {} tokens are numbered 0 to {}",
-                                  path, dtrain::printable(token), dtrain::printable(id.dump()),
+                                  path, shown(token), dtrain::printable(number.dump()),
                                   tokens.size(), tokens.size() - 1));
     }
-    tokens[id.get<std::size_t>()] = token;
+    const auto id = number.get<std::size_t>();
+    if (is_taken[id]) {
+      throw DataError(fmt::format("{}: tokens {} and {} both have the number {}", path,
+                                  shown(tokens[id]), shown(token), id));
+    }
+    tokens[id] = token;
+    is_taken[id] = true;
   }
   return Vocabulary(std::move(tokens));
 }
