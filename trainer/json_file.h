@@ -42,4 +42,9 @@ inline nlohmann::json parse_shallow_json(std::istream& file) {
   return parse_shallow_json(text.str());
 }
 
+/// Whether a file of a folder may have that name: it leads nowhere else.
+inline bool is_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos;
+}
+
 } // namespace trainer

@@ -26,7 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* k_model_config = "config.json";
 constexpr const char* k_weights = "model.safetensors";
 constexpr const char* k_index = "model.safetensors.index.json"; ///< Of weights in several files.
 constexpr std::int64_t k_roberta_offset = 2; ///< Positions that it counts and never uses.
@@ -140,12 +139,12 @@ std::map<std::string, std::set<std::string>> read_index(const std::string& path)
   }
   std::map<std::string, std::set<std::string>> files;
   for (const auto& [tensor, place] : places.items()) {
-    const fs::path name = place.is_string() ? place.get<std::string>() : "";
-    if (name.empty() || name != name.filename()) { // No path out of the folder.
+    const std::string name = place.is_string() ? place.get<std::string>() : "";
+    if (!is_file_name(name)) {
       throw DataError(fmt::format("{}: says that {} is in {}, which is no file of the folder", path,
                                   dtrain::printable(tensor), dtrain::printable(place.dump())));
     }
-    files[name.string()].insert(tensor);
+    files[name].insert(tensor);
   }
   return files;
 }

@@ -238,10 +238,10 @@ class ManifestReader {
   }
 
   TokenRows::Shard open(const Json& entry, const TokenSet& set) const {
-    const fs::path name = entry.is_object() ? text(entry, "file") : "";
-    if (name.empty() || name != name.filename()) { // No path out of the folder.
+    const std::string name = entry.is_object() ? text(entry, "file") : "";
+    if (!is_file_name(name)) {
       throw DataError(fmt::format("{}: names a shard {}, which is no file of the folder; {}", path_,
-                                  dtrain::printable(name.string()), k_again));
+                                  dtrain::printable(name), k_again));
     }
     TokenRows::Shard shard;
     shard.path = (fs::path(folder_) / name).string();

@@ -180,8 +180,11 @@ TEST_CASE(
                                                   std::to_string(all.size() - std::size_t(half)) +
                                                   " of the " + std::to_string(all.size()) +
                                                   " tensors that"));
-  index("../model-00001-of-00002.safetensors");
-  CHECK(contains(message_of<DataError>(load), "which is no file of the folder"));
+  for (const char* const outside :
+       {"../model-00001-of-00002.safetensors", "..", ".", "", "model/", "/model.safetensors"}) {
+    index(outside);
+    CHECK(contains(message_of<DataError>(load), "which is no file of the folder"));
+  }
   index("model-00001-of-00002.safetensors");
   std::filesystem::remove(first);
   CHECK(contains(message_of<DataError>(load), first));
