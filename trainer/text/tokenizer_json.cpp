@@ -50,6 +50,7 @@ class TokenizerReader {
     TokenizerJson found;
     found.is_bpe = is_bpe;
     found.vocabulary = numbered_tokens(numbers(), path_);
+    found.added = added(found.vocabulary);
     if (is_bpe) {
       check_is_byte_level();
       found.merges = merges();
@@ -105,6 +106,38 @@ class TokenizerReader {
       }
     }
     return all;
+  }
+
+  /// `vocabulary`: with them.
+  std::vector<AddedToken> added(const Vocabulary& vocabulary) const {
+    std::vector<AddedToken> found;
+    for (const Json& token : part("added_tokens")) {
+      AddedToken one;
+      one.content = at(token, "content").get<std::string>();
+      one.id = *vocabulary.find(one.content);
+      one.is_of_model = at(part("model"), "vocab").contains(one.content);
+      const std::string what = fmt::format("the added token {}", shown(one.content));
+      read_flag(token, "special", what, one.special);
+      one.normalized = !one.special;
+      read_flag(token, "normalized", what, one.normalized);
+      read_flag(token, "single_word", what, one.single_word);
+      read_flag(token, "lstrip", what, one.lstrip);
+      read_flag(token, "rstrip", what, one.rstrip);
+      found.push_back(std::move(one));
+    }
+    return found;
+  }
+
+  /// Where `object`, which is `what`, has it.
+  template <typename Flag>
+  void read_flag(const Json& object, const char* key, const std::string& what, Flag& to) const {
+    const Json& value = at(object, key);
+    if (!value.is_null() && !value.is_boolean()) {
+      damaged(fmt::format("\"{}\" of {} must be true or false", key, what));
+    }
+    if (value.is_boolean()) {
+      to = value.get<bool>();
+    }
   }
 
   Merges merges() const {
@@ -170,19 +203,11 @@ class TokenizerReader {
       refuse("normalizer", normalizer);
     }
     TokenizerOptions found;
-    const auto read = [&](const char* key, auto& to) {
-      const Json& value = at(normalizer, key);
-      if (!value.is_null() && !value.is_boolean()) {
-        damaged(fmt::format("\"{}\" of its normalizer must be true or false", key));
-      }
-      if (value.is_boolean()) {
-        to = value.get<bool>();
-      }
-    };
-    read("lowercase", found.lowercase);
-    read("strip_accents", found.strip_accents);
-    read("clean_text", found.clean);
-    read("handle_chinese_chars", found.split_cjk);
+    const std::string what = "its normalizer";
+    read_flag(normalizer, "lowercase", what, found.lowercase);
+    read_flag(normalizer, "strip_accents", what, found.strip_accents);
+    read_flag(normalizer, "clean_text", what, found.clean);
+    read_flag(normalizer, "handle_chinese_chars", what, found.split_cjk);
     return found;
   }
 
