@@ -181,6 +181,20 @@ void write_options(const TokenizerOptions& options, const fs::path& folder, bool
   }
 }
 
+/// Removes what would be read before the vocabulary whose files are `names`, or contradicts it.
+void remove_all_but(const std::vector<std::string>& names, const fs::path& folder) {
+  for (const char* name : {k_word_piece, k_bpe, k_merges, k_whole, k_config}) {
+    std::error_code error;
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      fs::remove(folder / name, error);
+    }
+    if (error) {
+      throw Error(fmt::format("{}: cannot remove this file of an older vocabulary: {}",
+                              (folder / name).string(), error.message()));
+    }
+  }
+}
+
 } // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path,
@@ -210,24 +224,29 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path,
 void copy_tokenizer(const std::string& path, const std::string& folder,
                     const std::optional<TokenizerOptions>& options) {
   const TokenizerFiles files(path);
-  make_folder(folder);
   std::error_code error;
+  if (!fs::exists(files.vocabulary, error)) {
+    return;
+  }
+  make_folder(folder);
+  std::vector<std::string> names;
   for (const auto& [from, name] :
        {std::pair(files.vocabulary, files.name()), std::pair(files.merges, k_merges),
         std::pair(files.folder / k_config, k_config)}) {
-    const fs::path to = fs::path(folder) / name;
-    if (!from.empty() && fs::exists(from, error) && !fs::equivalent(from, to, error)) {
-      write_file(to, read_file(from));
+    if (!from.empty() && fs::exists(from, error)) {
+      names.emplace_back(name);
+      const fs::path to = fs::path(folder) / name;
+      if (!fs::equivalent(from, to, error)) {
+        write_file(to, read_file(from));
+      }
     }
   }
   if (options) {
     write_options(*options, folder, files.is_whole);
+    names.emplace_back(k_config);
   }
-  // What an earlier vocabulary left must not be read instead of this one.
-  const bool is_same = fs::equivalent(fs::absolute(files.vocabulary).parent_path(), folder, error);
-  for (TokenizerFiles found(folder); !is_same && found.name() != std::string_view(files.name()) &&
-                                     fs::remove(found.vocabulary, error);
-       found = TokenizerFiles(folder)) {
+  if (!fs::equivalent(fs::absolute(files.vocabulary).parent_path(), folder, error)) {
+    remove_all_but(names, folder);
   }
 }
 
@@ -240,6 +259,7 @@ void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOpti
   }
   write_file(fs::path(folder) / k_word_piece, text);
   write_options(options, folder, false);
+  remove_all_but({k_word_piece, k_config}, folder);
 }
 
 } // namespace trainer

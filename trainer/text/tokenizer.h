@@ -109,12 +109,14 @@ std::unique_ptr<Tokenizer>
 load_tokenizer(const std::string& path,
                const std::optional<TokenizerOptions>& options = std::nullopt);
 
-/// Copies the files that load_tokenizer() reads at `path` to a folder. `options`, if given, are
-/// written instead of those of the files, which are of a WordPiece then. Throws Error.
+/// Copies the files that load_tokenizer() reads at `path` to a folder, and removes what another
+/// vocabulary has left there. `options`, if given, are written instead of those of the files, which
+/// are of a WordPiece then. Throws Error.
 void copy_tokenizer(const std::string& path, const std::string& folder,
                     const std::optional<TokenizerOptions>& options = std::nullopt);
 
-/// Writes them: vocab.txt and tokenizer_config.json. Throws Error.
+/// Writes them: vocab.txt and tokenizer_config.json, the only files of a vocabulary in the folder
+/// then. Throws Error.
 void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOptions& options,
                      const std::string& folder);
 

@@ -133,6 +133,18 @@ def test_a_folder_with_tokenizer_json_alone_gives_the_tokens_of_the_older_files(
     assert manifest(home.folder / "d") == manifest(home.folder / "b"), out
 
 
+def test_a_vocabulary_that_is_made_anew_leaves_none_of_another_kind_beside_it(home, text, tokenize):
+    folder = home.folder / "tokens"
+    folder.mkdir()
+    older = ("tokenizer.json", "vocab.json", "merges.txt")
+    for name in older:
+        (folder / name).write_text("{}")
+    tokenize(text, "-o", folder, "--vocabulary-size=100")
+    assert not [name for name in older if (folder / name).exists()]
+    out = tokenize(text, "-o", home.folder / "b", "--vocabulary", folder).out
+    assert "WordPiece" in out and manifest(home.folder / "b") == manifest(folder)
+
+
 def test_cased_tokens_keep_the_tokens_that_were_added_to_the_vocabulary(home, text, tokenize):
     tokenize(text, "-o", home.folder / "a", "--vocabulary-size=100")
     vocabulary = (home.folder / "a/vocab.txt").read_text().split("\n")[:-1]
