@@ -12,13 +12,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "submit/errors.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/checkpoint_file.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/json_file.h"
 
 namespace trainer {
 namespace {
@@ -26,7 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* k_model_config = "config.json";
 constexpr const char* k_weights = "model.safetensors";
 constexpr const char* k_index = "model.safetensors.index.json"; ///< Of weights in several files.
 constexpr std::int64_t k_roberta_offset = 2; ///< Positions that it counts and never uses.
@@ -55,7 +54,7 @@ class ModelConfig {
                                   "--model=bert, roberta or gpt2, or a folder of Hugging Face's",
                                   path_));
     }
-    values_ = Json::parse(file, nullptr, false);
+    values_ = parse_shallow_json(file);
     if (!values_.is_object()) {
       throw DataError(fmt::format("{}: is no JSON object", path_));
     }
@@ -133,19 +132,19 @@ std::string todays_name(std::string name) {
 /// Names of tensors, by the file of the index's folder that has them.
 std::map<std::string, std::set<std::string>> read_index(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const Json index = Json::parse(file, nullptr, false);
+  const Json index = parse_shallow_json(file);
   const Json places = index.is_object() ? index.value("weight_map", Json()) : Json();
   if (!places.is_object() || places.empty()) {
     throw DataError(fmt::format("{}: has no \"weight_map\" of tensors and their files", path));
   }
   std::map<std::string, std::set<std::string>> files;
   for (const auto& [tensor, place] : places.items()) {
-    const fs::path name = place.is_string() ? place.get<std::string>() : "";
-    if (name.empty() || name != name.filename()) { // No path out of the folder.
+    const std::string name = place.is_string() ? place.get<std::string>() : "";
+    if (!is_file_name(name)) {
       throw DataError(fmt::format("{}: says that {} is in {}, which is no file of the folder", path,
                                   dtrain::printable(tensor), dtrain::printable(place.dump())));
     }
-    files[name.string()].insert(tensor);
+    files[name].insert(tensor);
   }
   return files;
 }

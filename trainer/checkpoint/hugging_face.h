@@ -15,6 +15,9 @@
 
 namespace trainer {
 
+/// The model's description in a folder.
+constexpr const char* k_model_config = "config.json";
+
 /// Writes config.json of a transformer. `special`: of the vocabulary it was trained with. Throws
 /// Error.
 void save_model_config(const ModelOptions& model, const SpecialTokens& special,

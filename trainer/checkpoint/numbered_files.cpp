@@ -7,11 +7,12 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "trainer/checkpoint/hugging_face.h"
 #include "trainer/data/xxh64.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/json_file.h"
 
 namespace trainer {
 namespace {
@@ -21,7 +22,6 @@ using nlohmann::json;
 
 constexpr const char* k_manifest_format = "dtrain-1";
 constexpr std::string_view k_number_prefix = "step-";
-constexpr std::string_view k_model_prefix = "config.json."; ///< Of the model's description.
 constexpr std::string_view k_file_suffix = ".safetensors";
 constexpr std::string_view k_manifest_suffix = ".json";
 constexpr std::string_view k_part_infix = ".rank-";
@@ -72,7 +72,7 @@ json manifest_of(const std::string& path) {
 
 json read_json(const std::string& path) {
   std::ifstream file(path);
-  return json::parse(file, nullptr, false);
+  return parse_shallow_json(file);
 }
 
 void write_json(const std::string& path, const json& content) {
@@ -96,7 +96,7 @@ std::vector<std::pair<std::string, json>> manifests_of(const std::string& path) 
   std::vector<std::pair<std::string, json>> parts;
   for (const json& part : manifest["parts"]) {
     const json name = part.is_object() ? part.value("file", json()) : json();
-    if (!name.is_string() || name.get<std::string>().find('/') != std::string::npos) {
+    if (!name.is_string() || !is_file_name(name.get<std::string>())) {
       return {};
     }
     parts.emplace_back((fs::path(path).parent_path() / name.get<std::string>()).string(), part);
@@ -218,7 +218,8 @@ void remove_unfinished(const std::string& folder) {
   std::error_code ignored; // What stays does no harm.
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string file = entry.path().filename().string();
-    if ((file.starts_with(k_number_prefix) || file.starts_with(k_model_prefix)) &&
+    if ((file.starts_with(k_number_prefix) ||
+         file.starts_with(k_model_config + std::string("."))) &&
         file.find(".tmp.") != std::string::npos) {
       fs::remove(entry.path(), ignored);
     }

@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -15,6 +14,7 @@
 #include "trainer/device/halves.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/json_file.h"
 
 namespace trainer {
 
@@ -56,7 +56,10 @@ constexpr ValueType k_value_types[] = {
 
 json parse_json(const std::string& name, std::string_view text) {
   std::set<std::string> seen;
-  const auto refuse_duplicates = [&](int depth, json::parse_event_t event, json& parsed) {
+  const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (static_cast<std::size_t>(depth) > k_deepest_json) {
+      damaged(name, fmt::format("the header is nested more than {} deep", k_deepest_json));
+    }
     if (event == json::parse_event_t::key && depth == 1 &&
         !seen.insert(parsed.get<std::string>()).second) {
       damaged(name, fmt::format("{} occurs twice", dtrain::printable(parsed.get<std::string>())));
@@ -64,7 +67,7 @@ json parse_json(const std::string& name, std::string_view text) {
     return true;
   };
   try {
-    json header = json::parse(text, refuse_duplicates);
+    json header = json::parse(text, check);
     if (!header.is_object()) {
       damaged(name, "the header is no JSON object");
     }

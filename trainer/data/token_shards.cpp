@@ -10,12 +10,11 @@
 #include <limits>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "submit/errors.h"
 #include "trainer/data/xxh64.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/json_file.h"
 
 namespace trainer {
 namespace {
@@ -174,7 +173,7 @@ class ManifestReader {
 
   TokenSet read() {
     const std::string text = read_manifest(folder_);
-    const Json manifest = Json::parse(text, nullptr, false);
+    const Json manifest = parse_shallow_json(text);
     if (!manifest.is_object() || this->text(manifest, "format") != k_format) {
       throw DataError(fmt::format("{}: is no manifest of a token set; {}", path_, k_again));
     }
@@ -239,10 +238,10 @@ class ManifestReader {
   }
 
   TokenRows::Shard open(const Json& entry, const TokenSet& set) const {
-    const fs::path name = entry.is_object() ? text(entry, "file") : "";
-    if (name.empty() || name != name.filename()) { // No path out of the folder.
+    const std::string name = entry.is_object() ? text(entry, "file") : "";
+    if (!is_file_name(name)) {
       throw DataError(fmt::format("{}: names a shard {}, which is no file of the folder; {}", path_,
-                                  dtrain::printable(name.string()), k_again));
+                                  dtrain::printable(name), k_again));
     }
     TokenRows::Shard shard;
     shard.path = (fs::path(folder_) / name).string();

@@ -178,7 +178,7 @@ TransformerOptions transformer_options(const TrainerOptions& options) {
   std::error_code ignored;
   const bool has_shape =
       !options.initial_weights.empty() &&
-      std::filesystem::exists(std::filesystem::path(options.initial_weights) / "config.json",
+      std::filesystem::exists(std::filesystem::path(options.initial_weights) / k_model_config,
                               ignored);
   if (has_shape) {
     const ModelOptions given = read_model_config(options.initial_weights);
@@ -190,8 +190,8 @@ TransformerOptions transformer_options(const TrainerOptions& options) {
     shape.vocabulary = 0; // The data's.
     if (options.preset != TrainerOptions().preset) {
       throw UsageError(
-          fmt::format("--preset={}: config.json in --initial-weights={} sets the shape; drop it",
-                      options.preset, options.initial_weights));
+          fmt::format("--preset={}: {} in --initial-weights={} sets the shape; drop it",
+                      options.preset, k_model_config, options.initial_weights));
     }
   } else {
     apply_preset(options.model, options.preset, shape);

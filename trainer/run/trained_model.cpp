@@ -28,8 +28,8 @@ TrainedModel::TrainedModel(const std::string& folder, bool is_causal, const std:
       model_(make_language_model(options_, device_)), parameters_(model_->tensors().arena_size()),
       owner_(model_->units(), {parameters_.span()}) {
   if (words() > options_.transformer.vocabulary) {
-    throw DataError(fmt::format("{}: the vocabulary has {} tokens, and config.json says {}", folder,
-                                words(), options_.transformer.vocabulary));
+    throw DataError(fmt::format("{}: the vocabulary has {} tokens, and {} says {}", folder, words(),
+                                k_model_config, options_.transformer.vocabulary));
   }
   const auto say = [](const std::string& text) {
     fmt::print(stderr, "dtrain-trainer: {}\n", text);

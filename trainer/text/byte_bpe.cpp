@@ -7,11 +7,11 @@
 #include <queue>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "submit/errors.h"
 #include "submit/options/utf8.h"
 #include "trainer/errors.h"
+#include "trainer/json_file.h"
 #include "trainer/text/unicode.h"
 
 namespace trainer {
@@ -38,7 +38,7 @@ BytePieceKind kind_of(char32_t c) {
 
 Vocabulary read_bpe_tokens(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const auto content = nlohmann::json::parse(file, nullptr, false);
+  const auto content = parse_shallow_json(file);
   if (!file && !file.eof()) {
     throw DataError(fmt::format("{}: cannot read the vocabulary", path));
   }
@@ -249,15 +249,21 @@ std::string ByteBpe::decode(std::span<const TokenId> ids) const {
   }();
   std::string text;
   for (const TokenId id : ids) {
-    if (special().contains(id)) {
+    if (is_special(id)) {
       continue;
     }
+    const std::string& token = vocabulary().token(id);
     std::u32string letters;
-    unicode::decode(vocabulary().token(id), letters);
+    unicode::decode(token, letters);
+    const bool is_bytes =
+        is_of_model(id) && std::all_of(letters.begin(), letters.end(),
+                                       [](char32_t letter) { return bytes.contains(letter); });
+    if (!is_bytes) { // An added token, which stands for itself.
+      text += token;
+      continue;
+    }
     for (const char32_t letter : letters) {
-      if (const auto found = bytes.find(letter); found != bytes.end()) {
-        text += found->second;
-      }
+      text += bytes.find(letter)->second;
     }
   }
   return text;

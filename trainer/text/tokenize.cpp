@@ -151,11 +151,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options, const 
   if (!options.vocabulary.empty()) {
     auto tokenizer =
         load_tokenizer(options.vocabulary, options.cased ? std::optional(words) : std::nullopt);
-    if (options.cased && dynamic_cast<const WordPiece*>(tokenizer.get()) != nullptr) {
-      save_word_piece(tokenizer->vocabulary().tokens(), words, options.output);
-    } else {
-      copy_tokenizer(options.vocabulary, options.output);
-    }
+    const bool is_word_piece = dynamic_cast<const WordPiece*>(tokenizer.get()) != nullptr;
+    copy_tokenizer(options.vocabulary, options.output,
+                   options.cased && is_word_piece ? std::optional(words) : std::nullopt);
     console.choices({{"vocabulary", fmt::format("{} tokens of {}, {}",
                                                 with_commas(double(tokenizer->vocabulary().size())),
                                                 options.vocabulary, tokenizer->kind())}});

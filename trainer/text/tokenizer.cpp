@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/json_file.h"
 #include "trainer/text/byte_bpe.h"
 #include "trainer/text/tokenizer_json.h"
 #include "trainer/text/word_piece.h"
@@ -19,11 +19,12 @@ namespace trainer {
 
 Tokenizer::Tokenizer(Vocabulary vocabulary, const std::string& path,
                      std::array<std::string, 5> names, bool strips, const std::string& only)
-    : vocabulary_(std::move(vocabulary)), strips_(strips) {
+    : vocabulary_(std::move(vocabulary)) {
   if (!vocabulary_.find(names.back()) && vocabulary_.find(only)) {
     names.fill(only);
-    strips_ = false;
+    strips = false;
   }
+  std::vector<AddedToken> special;
   const std::array<TokenId*, 5> ids = {&special_.pad, &special_.unknown, &special_.first,
                                        &special_.last, &special_.mask};
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -34,30 +35,50 @@ Tokenizer::Tokenizer(Vocabulary vocabulary, const std::string& path,
                                   path, names[i], vocabulary_.size(), fmt::join(names, ", ")));
     }
     *ids[i] = *id;
-    names_.emplace_back(names[i], *id);
+    const bool is_mask = i + 1 == names.size();
+    special.push_back(
+        {.content = names[i], .id = *id, .lstrip = strips && is_mask, .special = true});
+    added_[*id] = special.back();
   }
+  raw_ = AddedTokens(std::move(special));
+}
+
+void Tokenizer::add(const std::vector<AddedToken>& tokens) {
+  for (const AddedToken& token : tokens) {
+    added_[token.id] = token;
+  }
+  std::vector<AddedToken> raw;
+  std::vector<AddedToken> normal;
+  for (const auto& entry : added_) {
+    AddedToken token = entry.second;
+    if (token.normalized) {
+      token.content = std::string(normalised(token.content));
+    }
+    (token.normalized ? normal : raw).push_back(std::move(token));
+  }
+  raw_ = AddedTokens(std::move(raw));
+  normalised_ = AddedTokens(std::move(normal));
+}
+
+bool Tokenizer::is_of_model(TokenId id) const {
+  const auto found = added_.find(id);
+  return found == added_.end() || found->second.is_of_model;
+}
+
+bool Tokenizer::is_special(TokenId id) const {
+  const auto found = added_.find(id);
+  return special_.contains(id) || (found != added_.end() && found->second.special);
 }
 
 void Tokenizer::encode(std::string_view text, std::vector<TokenId>& to) {
-  const char first = names_.front().first.front(); // The first character of all names.
-  for (std::size_t at = 0; (at = text.find(first, at)) != std::string_view::npos;) {
-    const auto found = std::find_if(names_.begin(), names_.end(), [&](const auto& name) {
-      return text.substr(at).starts_with(name.first);
-    });
-    if (found == names_.end()) {
-      ++at;
-      continue;
-    }
-    std::string_view before = text.substr(0, at);
-    if (strips_ && found->second == special_.mask) {
-      before = before.substr(0, before.find_last_not_of(" \t\n\r\v\f") + 1);
-    }
-    encode_plain(before, to);
-    to.push_back(found->second);
-    text.remove_prefix(at + found->first.size());
-    at = 0;
-  }
-  encode_plain(text, to);
+  const auto found = [&](TokenId id) { to.push_back(id); };
+  const auto plain = [&](std::string_view between) { encode_plain(between, to); };
+  raw_.split(
+      text,
+      [&](std::string_view between) {
+        normalised_.empty() ? plain(between) : normalised_.split(normalised(between), plain, found);
+      },
+      found);
 }
 
 namespace {
@@ -110,7 +131,7 @@ TokenizerOptions read_options(const fs::path& path, TokenizerOptions options = {
   if (!file) {
     return options;
   }
-  const Json config = Json::parse(file, nullptr, false);
+  const Json config = parse_shallow_json(file);
   if (!config.is_object()) {
     throw DataError(fmt::format("{}: is not a JSON object", path.string()));
   }
@@ -129,10 +150,49 @@ TokenizerOptions read_options(const fs::path& path, TokenizerOptions options = {
   return options;
 }
 
+std::string read_file(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
 void write_file(const fs::path& path, std::string_view text) {
   AtomicFile file(path.string());
   file.write(std::as_bytes(std::span(text)));
   file.commit();
+}
+
+/// Into a WordPiece's folder. `is_whole`: its vocabulary is a tokenizer.json.
+void write_options(const TokenizerOptions& options, const fs::path& folder, bool is_whole) {
+  const Json strips = options.strip_accents ? Json(*options.strip_accents) : Json();
+  const Json config = {{"tokenizer_class", "BertTokenizer"},
+                       {"do_lower_case", options.lowercase},
+                       {"strip_accents", strips},
+                       {"tokenize_chinese_chars", options.split_cjk}};
+  write_file(folder / k_config, config.dump(2) + "\n");
+  if (is_whole) { // Its own are what `tokenizers` reads.
+    Json whole = parse_shallow_json(read_file(folder / k_whole));
+    whole["normalizer"] = {{"type", "BertNormalizer"},
+                           {"clean_text", options.clean},
+                           {"handle_chinese_chars", options.split_cjk},
+                           {"strip_accents", strips},
+                           {"lowercase", options.lowercase}};
+    write_file(folder / k_whole, whole.dump(2) + "\n");
+  }
+}
+
+/// Removes what would be read before the vocabulary whose files are `names`, or contradicts it.
+void remove_all_but(const std::vector<std::string>& names, const fs::path& folder) {
+  for (const char* name : {k_word_piece, k_bpe, k_merges, k_whole, k_config}) {
+    std::error_code error;
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      fs::remove(folder / name, error);
+    }
+    if (error) {
+      throw Error(fmt::format("{}: cannot remove this file of an older vocabulary: {}",
+                              (folder / name).string(), error.message()));
+    }
+  }
 }
 
 } // namespace
@@ -143,12 +203,16 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path,
   if (files.is_whole) {
     TokenizerJson content = read_tokenizer_json(files.vocabulary.string());
     if (content.is_bpe) {
-      return std::make_unique<ByteBpe>(std::move(content.vocabulary), content.merges,
-                                       files.vocabulary.string());
+      auto tokenizer = std::make_unique<ByteBpe>(std::move(content.vocabulary), content.merges,
+                                                 files.vocabulary.string());
+      tokenizer->add(content.added);
+      return tokenizer;
     }
-    return std::make_unique<WordPiece>(
+    auto tokenizer = std::make_unique<WordPiece>(
         std::move(content.vocabulary), files.vocabulary.string(),
         options ? *options : read_options(files.folder / k_config, content.options));
+    tokenizer->add(content.added);
+    return tokenizer;
   }
   if (!files.merges.empty()) {
     return std::make_unique<ByteBpe>(files.vocabulary.string(), files.merges.string());
@@ -157,26 +221,32 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path,
                                      options ? *options : read_options(files.folder / k_config));
 }
 
-void copy_tokenizer(const std::string& path, const std::string& folder) {
+void copy_tokenizer(const std::string& path, const std::string& folder,
+                    const std::optional<TokenizerOptions>& options) {
   const TokenizerFiles files(path);
-  make_folder(folder);
   std::error_code error;
+  if (!fs::exists(files.vocabulary, error)) {
+    return;
+  }
+  make_folder(folder);
+  std::vector<std::string> names;
   for (const auto& [from, name] :
        {std::pair(files.vocabulary, files.name()), std::pair(files.merges, k_merges),
         std::pair(files.folder / k_config, k_config)}) {
-    const fs::path to = fs::path(folder) / name;
-    if (!from.empty() && fs::exists(from, error) && !fs::equivalent(from, to, error)) {
-      std::ifstream file(from, std::ios::binary);
-      std::ostringstream text;
-      text << file.rdbuf();
-      write_file(to, text.str());
+    if (!from.empty() && fs::exists(from, error)) {
+      names.emplace_back(name);
+      const fs::path to = fs::path(folder) / name;
+      if (!fs::equivalent(from, to, error)) {
+        write_file(to, read_file(from));
+      }
     }
   }
-  // What an earlier vocabulary left must not be read instead of this one.
-  const bool is_same = fs::equivalent(fs::absolute(files.vocabulary).parent_path(), folder, error);
-  for (TokenizerFiles found(folder); !is_same && found.name() != std::string_view(files.name()) &&
-                                     fs::remove(found.vocabulary, error);
-       found = TokenizerFiles(folder)) {
+  if (options) {
+    write_options(*options, folder, files.is_whole);
+    names.emplace_back(k_config);
+  }
+  if (!fs::equivalent(fs::absolute(files.vocabulary).parent_path(), folder, error)) {
+    remove_all_but(names, folder);
   }
 }
 
@@ -188,12 +258,8 @@ void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOpti
     text += token + "\n";
   }
   write_file(fs::path(folder) / k_word_piece, text);
-  const Json strips = options.strip_accents ? Json(*options.strip_accents) : Json();
-  const Json config = {{"tokenizer_class", "BertTokenizer"},
-                       {"do_lower_case", options.lowercase},
-                       {"strip_accents", strips},
-                       {"tokenize_chinese_chars", options.split_cjk}};
-  write_file(fs::path(folder) / k_config, config.dump(2) + "\n");
+  write_options(options, folder, false);
+  remove_all_but({k_word_piece, k_config}, folder);
 }
 
 } // namespace trainer

@@ -1,7 +1,8 @@
 // Text into tokens, as Hugging Face's `tokenizers` cuts it for BERT, RoBERTa and GPT-2.
 //
-// Names of special tokens, such as "[MASK]", are found first; the text between them is split by the
-// model, WordPiece or byte-level BPE. Repeated pieces of text come from a cache.
+// Names of special tokens, such as "[MASK]", and of tokens that were added to the vocabulary are
+// found first; the text between them is split by the model, WordPiece or byte-level BPE. Repeated
+// pieces of text come from a cache.
 #pragma once
 
 #include <array>
@@ -11,9 +12,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "trainer/text/added_tokens.h"
 #include "trainer/text/byte_map.h"
 #include "trainer/text/vocabulary.h"
 
@@ -24,6 +27,10 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
+
+  /// Tokens of the vocabulary that are to be found whole in a text, also special ones: these then
+  /// have the flags that are given here.
+  void add(const std::vector<AddedToken>& tokens);
 
   /// Appends the tokens of `text`, which is UTF-8. Not for threads to share.
   void encode(std::string_view text, std::vector<TokenId>& to);
@@ -42,8 +49,17 @@ class Tokenizer {
   Tokenizer(Vocabulary vocabulary, const std::string& path, std::array<std::string, 5> names,
             bool strips, const std::string& only = "");
 
-  /// Tokenizes text without special tokens.
+  /// Tokenizes text without special and added tokens.
   virtual void encode_plain(std::string_view text, std::vector<TokenId>& to) = 0;
+
+  /// As the model's normalizer leaves it, which changes it no more a second time; valid until the
+  /// next call.
+  virtual std::string_view normalised(std::string_view text) { return text; }
+
+  /// Whether the model cuts words into it: it was not only added.
+  bool is_of_model(TokenId id) const;
+  /// Whether it is left out of a text that is made of tokens.
+  bool is_special(TokenId id) const;
 
   /// Appends the tokens of `piece`, from the cache or, the first time, from `cut`.
   template <typename Cut>
@@ -68,8 +84,9 @@ class Tokenizer {
 
   Vocabulary vocabulary_;
   SpecialTokens special_;
-  std::vector<std::pair<std::string, TokenId>> names_;
-  bool strips_;
+  std::unordered_map<TokenId, AddedToken> added_; ///< The special ones, too.
+  AddedTokens raw_;                               ///< Those to find in the text as it is.
+  AddedTokens normalised_;                        ///< In what the normalizer makes of it.
   ByteMap remembered_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> spans_; ///< Ranges of ids_: first, count.
   std::vector<TokenId> ids_;
@@ -92,10 +109,14 @@ std::unique_ptr<Tokenizer>
 load_tokenizer(const std::string& path,
                const std::optional<TokenizerOptions>& options = std::nullopt);
 
-/// Copies the files that load_tokenizer() reads at `path` to a folder. Throws Error.
-void copy_tokenizer(const std::string& path, const std::string& folder);
+/// Copies the files that load_tokenizer() reads at `path` to a folder, and removes what another
+/// vocabulary has left there. `options`, if given, are written instead of those of the files, which
+/// are of a WordPiece then. Throws Error.
+void copy_tokenizer(const std::string& path, const std::string& folder,
+                    const std::optional<TokenizerOptions>& options = std::nullopt);
 
-/// Writes them: vocab.txt and tokenizer_config.json. Throws Error.
+/// Writes them: vocab.txt and tokenizer_config.json, the only files of a vocabulary in the folder
+/// then. Throws Error.
 void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOptions& options,
                      const std::string& folder);
 

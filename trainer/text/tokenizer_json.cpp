@@ -6,10 +6,10 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "submit/errors.h"
 #include "trainer/errors.h"
+#include "trainer/json_file.h"
 
 namespace trainer {
 namespace {
@@ -17,6 +17,11 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::size_t k_most_entries = 1 << 24; ///< Of a vocabulary and of its merges.
+
+/// A token, which may be empty, for a message.
+std::string shown(const std::string& token) {
+  return token.empty() ? "''" : dtrain::printable(token);
+}
 
 class TokenizerReader {
  public:
@@ -26,7 +31,7 @@ class TokenizerReader {
       throw DataError(
           fmt::format("{}: cannot read the vocabulary: {}", path, std::strerror(errno)));
     }
-    content_ = Json::parse(file, nullptr, false);
+    content_ = parse_shallow_json(file);
     if (!part("model").is_object()) {
       damaged("has no \"model\" of a tokenizer; give tokenizer.json, or vocab.json with merges.txt "
               "beside it");
@@ -45,6 +50,7 @@ class TokenizerReader {
     TokenizerJson found;
     found.is_bpe = is_bpe;
     found.vocabulary = numbered_tokens(numbers(), path_);
+    found.added = added(found.vocabulary);
     if (is_bpe) {
       check_is_byte_level();
       found.merges = merges();
@@ -90,9 +96,48 @@ class TokenizerReader {
       if (!name.is_string()) {
         damaged("an added token has no \"content\"");
       }
-      all.emplace(name.get<std::string>(), at(token, "id"));
+      const Json& id = at(token, "id");
+      const auto& [known, is_new] = all.emplace(name.get<std::string>(), id);
+      if (!is_new && *known != id) {
+        damaged(fmt::format("the added token {} has the number {}, and {} in the vocabulary of its "
+                            "model",
+                            shown(name.get<std::string>()), dtrain::printable(id.dump()),
+                            dtrain::printable(known->dump())));
+      }
     }
     return all;
+  }
+
+  /// `vocabulary`: with them.
+  std::vector<AddedToken> added(const Vocabulary& vocabulary) const {
+    std::vector<AddedToken> found;
+    for (const Json& token : part("added_tokens")) {
+      AddedToken one;
+      one.content = at(token, "content").get<std::string>();
+      one.id = *vocabulary.find(one.content);
+      one.is_of_model = at(part("model"), "vocab").contains(one.content);
+      const std::string what = fmt::format("the added token {}", shown(one.content));
+      read_flag(token, "special", what, one.special);
+      one.normalized = !one.special;
+      read_flag(token, "normalized", what, one.normalized);
+      read_flag(token, "single_word", what, one.single_word);
+      read_flag(token, "lstrip", what, one.lstrip);
+      read_flag(token, "rstrip", what, one.rstrip);
+      found.push_back(std::move(one));
+    }
+    return found;
+  }
+
+  /// Where `object`, which is `what`, has it.
+  template <typename Flag>
+  void read_flag(const Json& object, const char* key, const std::string& what, Flag& to) const {
+    const Json& value = at(object, key);
+    if (!value.is_null() && !value.is_boolean()) {
+      damaged(fmt::format("\"{}\" of {} must be true or false", key, what));
+    }
+    if (value.is_boolean()) {
+      to = value.get<bool>();
+    }
   }
 
   Merges merges() const {
@@ -158,19 +203,11 @@ class TokenizerReader {
       refuse("normalizer", normalizer);
     }
     TokenizerOptions found;
-    const auto read = [&](const char* key, auto& to) {
-      const Json& value = at(normalizer, key);
-      if (!value.is_null() && !value.is_boolean()) {
-        damaged(fmt::format("\"{}\" of its normalizer must be true or false", key));
-      }
-      if (value.is_boolean()) {
-        to = value.get<bool>();
-      }
-    };
-    read("lowercase", found.lowercase);
-    read("strip_accents", found.strip_accents);
-    read("clean_text", found.clean);
-    read("handle_chinese_chars", found.split_cjk);
+    const std::string what = "its normalizer";
+    read_flag(normalizer, "lowercase", what, found.lowercase);
+    read_flag(normalizer, "strip_accents", what, found.strip_accents);
+    read_flag(normalizer, "clean_text", what, found.clean);
+    read_flag(normalizer, "handle_chinese_chars", what, found.split_cjk);
     return found;
   }
 
@@ -188,14 +225,20 @@ Vocabulary numbered_tokens(const nlohmann::json& numbers, const std::string& pat
         "{}: is not a vocabulary; it must be a JSON object of tokens and their numbers", path));
   }
   std::vector<std::string> tokens(numbers.size());
-  for (const auto& [token, id] : numbers.items()) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens.size() ||
-        !tokens[id.get<std::size_t>()].empty()) {
+  std::vector<bool> is_taken(numbers.size()); // A token may be empty.
+  for (const auto& [token, number] : numbers.items()) {
+    if (!number.is_number_unsigned() || number.get<std::uint64_t>() >= tokens.size()) {
       throw DataError(fmt::format("{}: token {} has the number {}; {} tokens are numbered 0 to {}",
-                                  path, dtrain::printable(token), dtrain::printable(id.dump()),
+                                  path, shown(token), dtrain::printable(number.dump()),
                                   tokens.size(), tokens.size() - 1));
     }
-    tokens[id.get<std::size_t>()] = token;
+    const auto id = number.get<std::size_t>();
+    if (is_taken[id]) {
+      throw DataError(fmt::format("{}: tokens {} and {} both have the number {}", path,
+                                  shown(tokens[id]), shown(token), id));
+    }
+    tokens[id] = token;
+    is_taken[id] = true;
   }
   return Vocabulary(std::move(tokens));
 }

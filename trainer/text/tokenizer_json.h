@@ -19,8 +19,9 @@ using Merges = std::vector<std::pair<std::string, std::string>>;
 struct TokenizerJson {
   bool is_bpe = false;
   Vocabulary vocabulary;
-  Merges merges;            ///< Only of a BPE.
-  TokenizerOptions options; ///< Only of WordPiece.
+  std::vector<AddedToken> added; ///< To be found whole in a text.
+  Merges merges;                 ///< Only of a BPE.
+  TokenizerOptions options;      ///< Only of WordPiece.
 };
 
 /// Throws DataError naming the file and what of it is missing, damaged or of another kind.

@@ -37,6 +37,15 @@ bool is_punctuation(char32_t c) {
 
 bool is_mark(char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; }
 
+bool is_word(char32_t c) {
+  const int found = category(c);
+  const bool is_circled_letter = (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+                                 (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+  const bool is_joiner = c == 0x200C || c == 0x200D;
+  return is_between(found, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_NL) ||
+         found == UTF8PROC_CATEGORY_PC || is_circled_letter || is_joiner;
+}
+
 bool is_invisible(char32_t c) {
   const int found = category(c);
   return found == UTF8PROC_CATEGORY_CC || found == UTF8PROC_CATEGORY_CF ||

@@ -11,6 +11,7 @@ bool is_letter(char32_t c);      ///< L*
 bool is_number(char32_t c);      ///< N*
 bool is_punctuation(char32_t c); ///< P*
 bool is_mark(char32_t c);        ///< Mn, as accents are.
+bool is_word(char32_t c);        ///< What \w matches: letters, marks, digits, _ and its like.
 /// Cc, Cf, Co: control, format and private-use characters.
 bool is_invisible(char32_t c);
 /// A character of "CJK Unified Ideographs" and its extensions, each of which is a word in BERT.

@@ -69,6 +69,18 @@ void BertWords::normalise(std::string_view text) {
     }
     characters_ = std::move(lower);
   }
+}
+
+std::string_view BertWords::normalised(std::string_view text) {
+  normalise(text);
+  normal_.clear();
+  for (const char32_t c : characters_) {
+    unicode::append_utf8(options_.clean && unicode::is_white_space(c) ? U' ' : c, normal_);
+  }
+  return normal_;
+}
+
+void BertWords::cut() {
   bytes_.clear();
   ends_.clear();
   const auto end_word = [&] {
@@ -134,10 +146,11 @@ void WordPiece::encode_word(std::string_view word, std::vector<TokenId>& to) con
       } else if (const auto found = continued_.find(piece); found != continued_.end()) {
         id = found->second;
       }
-      if (id) {
+      if (id && is_of_model(*id)) {
         to.push_back(*id);
         break;
       }
+      id.reset();
     }
     is_known = id.has_value();
     at += size;
@@ -152,7 +165,7 @@ std::string WordPiece::decode(std::span<const TokenId> ids) const {
   std::string text;
   for (const TokenId id : ids) {
     const std::string& token = vocabulary().token(id);
-    if (special().contains(id) && id != special().unknown) {
+    if (is_special(id) && id != special().unknown) {
       continue;
     }
     if (token.starts_with(k_continued) && !text.empty()) {

@@ -21,6 +21,7 @@ class BertWords {
   template <typename Take>
   void split(std::string_view text, const Take& take) {
     normalise(text);
+    cut();
     std::size_t at = 0;
     for (const std::size_t end : ends_) {
       take(std::string_view(bytes_).substr(at, end - at));
@@ -43,11 +44,16 @@ class BertWords {
     }
   }
 
+  /// The text in whose words split() cuts; valid until the next call.
+  std::string_view normalised(std::string_view text);
+
  private:
   void normalise(std::string_view text);
+  void cut();
 
   TokenizerOptions options_;
   std::u32string characters_;
+  std::string normal_;
   std::string bytes_;             ///< The words, one behind the other.
   std::vector<std::size_t> ends_; ///< End of each word.
 };
@@ -64,6 +70,7 @@ class WordPiece final : public Tokenizer {
 
  private:
   void encode_plain(std::string_view text, std::vector<TokenId>& to) override;
+  std::string_view normalised(std::string_view text) override { return words_.normalised(text); }
   void encode_word(std::string_view word, std::vector<TokenId>& to) const;
 
   BertWords words_;

@@ -133,6 +133,35 @@ def test_a_folder_with_tokenizer_json_alone_gives_the_tokens_of_the_older_files(
     assert manifest(home.folder / "d") == manifest(home.folder / "b"), out
 
 
+def test_a_vocabulary_that_is_made_anew_leaves_none_of_another_kind_beside_it(home, text, tokenize):
+    folder = home.folder / "tokens"
+    folder.mkdir()
+    older = ("tokenizer.json", "vocab.json", "merges.txt")
+    for name in older:
+        (folder / name).write_text("{}")
+    tokenize(text, "-o", folder, "--vocabulary-size=100")
+    assert not [name for name in older if (folder / name).exists()]
+    out = tokenize(text, "-o", home.folder / "b", "--vocabulary", folder).out
+    assert "WordPiece" in out and manifest(home.folder / "b") == manifest(folder)
+
+
+def test_cased_tokens_keep_the_tokens_that_were_added_to_the_vocabulary(home, text, tokenize):
+    tokenize(text, "-o", home.folder / "a", "--vocabulary-size=100")
+    vocabulary = (home.folder / "a/vocab.txt").read_text().split("\n")[:-1]
+    model = home.folder / "model"
+    model.mkdir()
+    described = whole(vocabulary)
+    described["added_tokens"].append({"id": len(vocabulary), "content": "Lazy Dog"})
+    (model / "tokenizer.json").write_text(json.dumps(described))
+    text.write_text("the Lazy Dog\n" * 50)
+    tokenize(text, "-o", home.folder / "b", "--vocabulary", model, "--cased", "--lines", "--held-out=0")
+    kept = json.loads((home.folder / "b/tokenizer.json").read_text())
+    assert kept["normalizer"]["lowercase"] is False
+    assert kept["added_tokens"] == described["added_tokens"]
+    shard = memoryview((home.folder / "b/train-00000.tokens").read_bytes())[64:].cast("H")
+    assert [(vocabulary + ["Lazy Dog"])[token] for token in shard[:4]] == ["[CLS]", "the", "Lazy Dog", "[SEP]"]
+
+
 @pytest.mark.parametrize("content, said", [
     (b"", "text.txt: is empty; there is nothing to train on"),
     (b" \n\t\n", "text.txt: has no words"),

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.peer
 # want, and prints the numbers that it gives.
 REAL = r"""
 import json, sys
-from tokenizers import AddedToken, BertWordPieceTokenizer, ByteLevelBPETokenizer
+from tokenizers import AddedToken, BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer
 what, folder, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 lines = sys.stdin.buffer.read().decode().split("\n")[:-1]
 if what == "wordpiece":
@@ -22,6 +22,11 @@ elif what == "train-wordpiece":
     tokenizer = BertWordPieceTokenizer(**options)
     tokenizer.train_from_iterator(lines, vocab_size=size, show_progress=False)
     tokenizer.save_model(folder)
+elif what == "whole":
+    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    tokenizer.add_tokens([AddedToken(**token) for token in options["added"]])
+    tokenizer.save(f"{folder}/tokenizer.json")
+    tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
 else:
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     tokenizer = ByteLevelBPETokenizer()
@@ -30,6 +35,8 @@ else:
     tokenizer.save_model(folder)
     tokenizer = ByteLevelBPETokenizer(f"{folder}/vocab.json", f"{folder}/merges.txt")
     tokenizer.add_special_tokens([*special, AddedToken("<mask>", lstrip=True)])
+if what.startswith("train"):
+    tokenizer.save(f"{folder}/tokenizer.json")
 for encoding in tokenizer.encode_batch(lines, add_special_tokens=False):
     print(*encoding.ids)
 """
@@ -121,6 +128,37 @@ def test_word_piece_knows_every_character_that_tokenizers_does(home, both):
 def test_byte_level_bpe_cuts_text_of_many_scripts_as_tokenizers_does(home, both):
     lines = multilingual(seed=19, count=3000)
     real, own = both("train-bpe", home.folder, lines, {}, [])
+    assert len(own) == len(lines)
+    differing = [(line, a, b) for line, a, b in zip(lines, real, own) if a != b]
+    assert not differing, f"{len(differing)} of {len(lines)}, as {differing[:3]}"
+
+
+# With each flag and without, in many scripts, some the start of others, some of white space.
+ADDED = [dict(zip(("content", "single_word", "lstrip", "rstrip", "normalized", "special"), token)) for token in (
+    ("New York", False, False, False, True, False), ("New", True, False, False, True, False),
+    ("<x>", False, True, True, False, True), ("<x>y", True, False, False, False, False),
+    ("\u00c9t\u00e9", False, False, False, True, False), ("\u00c9l", False, True, False, False, False),
+    ("fox", True, True, False, True, False), ("dog", False, False, True, False, False),
+    ("\u4eac", False, False, False, True, False), ("\u6771\u4eac", False, False, True, False, False),
+    ("[MASKED]", False, False, False, True, True), ("'s", True, False, False, False, False),
+    ("  ", False, False, False, False, False), ("-", True, True, True, False, False))]
+
+
+@pytest.mark.parametrize("kind", ["train-wordpiece", "train-bpe"])
+def test_added_tokens_are_found_as_tokenizers_finds_them(home, both, kind):
+    chosen = random.Random(20)
+    words = [token["content"] for token in ADDED] + ["NEW YORK", "new\tyork", "\u00e9t\u00e9", "FOX", "[masked]"]
+    beside = [" ", "  ", "", "\t", "\u3000", "\u00a0", "a", "_", "2", "\u0301", "\u00e9", ".", "\u4e2d", "\u24d0", "\u200d"]
+    lines = multilingual(seed=20, count=500)
+    for _ in range(3000):
+        parts = []
+        for _ in range(chosen.randrange(1, 8)):
+            parts += [chosen.choice(words), *chosen.choices(beside, k=chosen.randrange(3))]
+        lines.append("".join(parts))
+    both(kind, home.folder, lines, {}, [])
+    for older in ("vocab.txt", "vocab.json", "merges.txt"):
+        (home.folder / older).unlink(missing_ok=True)
+    real, own = both("whole", home.folder, lines, {"added": ADDED}, [])
     assert len(own) == len(lines)
     differing = [(line, a, b) for line, a, b in zip(lines, real, own) if a != b]
     assert not differing, f"{len(differing)} of {len(lines)}, as {differing[:3]}"

@@ -87,6 +87,8 @@ TEST_CASE("a config.json of a model that this program has not is refused, the ke
   CHECK(contains(refused("{\"hidden_act\":\"gelu_new\"}"), "\"hidden_act\""));
   CHECK(contains(refused("{\"max_position_embeddings\":8}"), "\"num_hidden_layers\" is missing"));
   CHECK(contains(refused("{\"max_position_embeddings\":-8}"), "\"max_position_embeddings\" is -8"));
+  const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  CHECK(contains(refused("{\"model_type\":" + nested + "}"), "no JSON object"));
 }
 
 TEST_CASE(
@@ -178,11 +180,17 @@ TEST_CASE(
                                                   std::to_string(all.size() - std::size_t(half)) +
                                                   " of the " + std::to_string(all.size()) +
                                                   " tensors that"));
-  index("../model-00001-of-00002.safetensors");
-  CHECK(contains(message_of<DataError>(load), "which is no file of the folder"));
+  for (const char* const outside :
+       {"../model-00001-of-00002.safetensors", "..", ".", "", "model/", "/model.safetensors"}) {
+    index(outside);
+    CHECK(contains(message_of<DataError>(load), "which is no file of the folder"));
+  }
   index("model-00001-of-00002.safetensors");
   std::filesystem::remove(first);
   CHECK(contains(message_of<DataError>(load), first));
   folder.write("model.safetensors.index.json", "{\"weight_map\":[]}");
+  CHECK(contains(message_of<DataError>(load), "has no \"weight_map\""));
+  folder.write("model.safetensors.index.json", "{\"weight_map\":" + std::string(1'000'000, '[') +
+                                                   std::string(1'000'000, ']') + "}");
   CHECK(contains(message_of<DataError>(load), "has no \"weight_map\""));
 }

@@ -294,6 +294,18 @@ TEST_CASE(
             "step-000000004.rank-00001-of-00002.safetensors"});
 }
 
+TEST_CASE("a manifest whose parts are no files of its folder is none") {
+  const TempFolder folder;
+  const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  for (const std::string& part : {std::string(R"({"file": ".."})"), std::string(R"({"file": "."})"),
+                                  std::string(R"({"file": ""})"), std::string(R"({"file": "a/"})"),
+                                  std::string(R"({"file": 1})"), R"({"file": )" + nested + "}"}) {
+    const std::string path =
+        folder.write("step-000000003.json", R"({"format": "dtrain-1", "parts": [)" + part + "]}");
+    CHECK(what_is_wrong(path) == "was not finished: its manifest is missing or damaged");
+  }
+}
+
 TEST_CASE("a step that is saved again replaces what was there of it, in parts or in one file") {
   const TempFolder folder;
   const auto saved = [&](int ranks, int stage) {

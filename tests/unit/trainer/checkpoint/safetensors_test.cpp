@@ -93,6 +93,8 @@ TEST_CASE("headers that lie are refused") {
       error_of(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8)),
       "8 bytes of data where the header says 4"));
   CHECK(contains(error_of(with_header(R"({"a":3})", 0)), "the entry of a"));
+  const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  CHECK(contains(error_of(with_header(R"({"a":{"dtype":)" + nested + "}}", 0)), "is nested"));
   CHECK(contains(
       error_of(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,8]}})", 4)),
       "data_offsets of a"));

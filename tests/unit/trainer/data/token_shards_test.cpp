@@ -125,8 +125,11 @@ TEST_CASE("a manifest that is none, or names files elsewhere, is refused") {
   folder.write("manifest.json", "{}");
   CHECK(contains(opened(folder.path()), "has no \"format\""));
   write(folder.path(), 5);
-  std::string text = read_file(folder / "manifest.json");
-  text.replace(text.find("train-00000"), 5, "../tr");
-  folder.write("manifest.json", text);
-  CHECK(contains(opened(folder.path()), "names a shard ../tr-00000.tokens"));
+  const std::string text = read_file(folder / "manifest.json");
+  const std::string name = "train-00000.tokens";
+  const std::size_t at = text.find(name);
+  for (const std::string outside : {"../train-00000.tokens", "..", ".", "a/"}) {
+    folder.write("manifest.json", std::string(text).replace(at, name.size(), outside));
+    CHECK(contains(opened(folder.path()), "names a shard " + outside + ", which is no file"));
+  }
 }

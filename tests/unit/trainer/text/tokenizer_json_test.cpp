@@ -105,6 +105,53 @@ TEST_CASE("older files come before tokenizer.json, and a file of any name may be
                  "x.json: has no \"model\" of a tokenizer; give tokenizer.json, or vocab.json"));
 }
 
+TEST_CASE("a million nested lists where a number should be are refused in one line") {
+  const std::string open(1'000'000, '[');
+  const std::string nested = open + std::string(open.size(), ']');
+  const TempFolder folder;
+  const auto said = [&](const char* name, const std::string& content) {
+    const std::string path = folder.write(name, content);
+    const std::string message = message_of<DataError>([&] { load_tokenizer(path); });
+    CHECK(message.starts_with(path));
+    CHECK(message.size() < path.size() + 200);
+    return message;
+  };
+  const std::string model = R"({"model": {"type": "WordPiece", "vocab": {"a": )";
+  CHECK(contains(said("tokenizer.json", model + nested + "}}}"), "has no \"model\""));
+  CHECK(contains(said("tokenizer.json", model + open), "has no \"model\""));
+  CHECK(contains(said("tokenizer.json", R"({"model": )" + nested + "}"), "has no \"model\""));
+  folder.write("merges.txt", "");
+  CHECK(contains(said("vocab.json", R"({"a": )" + nested + "}"), "is not a vocabulary"));
+  CHECK(contains(said("vocab.json", open), "is not a vocabulary"));
+  folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
+  folder.write("tokenizer_config.json", R"({"do_lower_case": )" + nested + "}");
+  CHECK(contains(message_of<DataError>([&] { load_tokenizer(folder / "vocab.txt"); }),
+                 "tokenizer_config.json: is not a JSON object"));
+}
+
+TEST_CASE("brackets in the names of tokens are not nested lists") {
+  Json whole = word_piece();
+  const std::string name(1000, '[');
+  whole["model"]["vocab"][name + "\"" + name] = 9;
+  CHECK(ids_of(whole, "Éb") == Ids{5, 7});
+}
+
+TEST_CASE("two tokens never have one number, nor a token two") {
+  const Json bert = word_piece();
+  CHECK(contains(refused(bert, "/model/vocab/e", 8), "tokens e and é both have the number 8"));
+  Json empty = bert; // Its name must not pass for a number that is free.
+  empty["model"]["vocab"][""] = 9;
+  CHECK(ids_of(empty, "Éb") == Ids{5, 7});
+  CHECK(contains(refused(empty, "/model/vocab/e", 9), "tokens '' and e both have the number 9"));
+  CHECK(contains(refused(bert, "/added_tokens/0/id", 3),
+                 "the added token [PAD] has the number 3, and 0 in the vocabulary of its model"));
+  CHECK(contains(refused(bert, "/added_tokens/1", {{"id", 10}, {"content", "new"}}),
+                 "token new has the number 10; 10 tokens are numbered 0 to 9"));
+  for (const Json& number : {Json(-1), Json(5.0), Json(1U << 31), Json(UINT64_MAX), Json(1e300)}) {
+    CHECK(contains(refused(bert, "/model/vocab/e", number), "token e has the number "));
+  }
+}
+
 TEST_CASE(
     "tokenizer.json of another kind, or damaged, is refused in a line that says what it has") {
   const Json bert = word_piece();
@@ -118,7 +165,7 @@ TEST_CASE(
   CHECK(contains(refused(bert, "/model/vocab/e", 99), "token e has the number 99"));
   CHECK(contains(refused(bert, "/model/vocab/e", "5"), "token e has the number"));
   CHECK(contains(refused(bert, "/added_tokens/0", 5), "an added token has no \"content\""));
-  CHECK(contains(refused(bert, "/added_tokens/0/content", "new"), "token new has the number 0"));
+  CHECK(contains(refused(bert, "/added_tokens/0/content", "new"), "both have the number 0"));
   CHECK(contains(refused(bert, "/model/vocab/a\nb", 9), "has an end of line"));
   CHECK(contains(refused(gpt, "/pre_tokenizer", nullptr), "has the pre_tokenizer null"));
   CHECK(contains(refused(gpt, "/pre_tokenizer/add_prefix_space", true), "add_prefix_space"));

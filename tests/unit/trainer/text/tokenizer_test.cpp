@@ -1,5 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <set>
+
 #include "tests/unit/trainer/temp_folder.h"
 #include "trainer/errors.h"
 #include "trainer/text/byte_bpe.h"
@@ -59,6 +62,52 @@ TEST_CASE("a tokenizer's folder keeps whether capitals and accents count") {
   copy_tokenizer(folder.path(), other.path());
   CHECK(tokens_of(*load_tokenizer(other.path()), "É") == Words{"É"});
   CHECK(tokens_of(*load_tokenizer(folder.path(), TokenizerOptions()), "É é") == Words{"e", "e"});
+}
+
+TEST_CASE("a vocabulary that comes into a folder leaves nothing there of the one before") {
+  const auto names_in = [](const TempFolder& folder) {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  };
+  const auto fill = [](const TempFolder& folder) {
+    for (const char* name : {"vocab.txt", "vocab.json", "merges.txt", "tokenizer.json",
+                             "tokenizer_config.json", "config.json"}) {
+      folder.write(name, "old");
+    }
+  };
+  using Names = std::set<std::string>;
+  const TempFolder source;
+  source.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
+  const TempFolder made;
+  fill(made);
+  copy_tokenizer(source / "vocab.txt", made.path());
+  CHECK(names_in(made) == Names{"vocab.txt", "config.json"}); // Not the vocabulary's.
+  fill(made);
+  save_word_piece(k_words, {}, made.path());
+  CHECK(names_in(made) == Names{"vocab.txt", "tokenizer_config.json", "config.json"});
+  CHECK(load_tokenizer(made.path())->vocabulary().size() == k_words.size());
+
+  source.write("vocab.json", "{}");
+  source.write("merges.txt", "");
+  source.write("tokenizer_config.json", "{}");
+  fill(made);
+  copy_tokenizer(source / "vocab.json", made.path());
+  CHECK(names_in(made) ==
+        Names{"vocab.json", "merges.txt", "tokenizer_config.json", "config.json"});
+  source.write("tokenizer.json", "{}");
+  fill(made);
+  copy_tokenizer(source / "tokenizer.json", made.path());
+  CHECK(names_in(made) == Names{"tokenizer.json", "tokenizer_config.json", "config.json"});
+
+  fill(source); // A folder into itself loses nothing, by whatever name.
+  const Names before = names_in(source);
+  std::filesystem::create_directory_symlink(source.path(), made / "link");
+  copy_tokenizer(source / "tokenizer.json", made / "link");
+  copy_tokenizer(source.path() + "/./vocab.json", source.path());
+  CHECK(names_in(source) == before);
 }
 
 TEST_CASE("a vocabulary without [MASK] is refused, and named") {
