@@ -6,9 +6,10 @@ usage: tidy.py BUILD CACHE
 BUILD is configured so that each file is compiled by itself; nothing of it need be built.
 
 Checks go through the headers too, which takes them nine tenths of their time: units with the same
-flags are looked at in batches, as one file that includes them. Where a batch has a fault, or cannot
-be compiled as one (two files may have a name in common), each of its units is looked at by itself.
-That each unit compiles by itself is asked of clang, which is quick.
+flags are looked at in batches, as one file that includes them. A batch that cannot be compiled as one
+(two files may have a name in common) is halved, and again, until its parts can; where a part has a
+fault, each of its units is looked at by itself. What compiles is asked of clang, which is quick, and
+so is that each unit does by itself.
 
 A unit's key is the digest of everything that its result depends on: clang-tidy, its settings, the
 compile command, each file of ours that it includes, without comments but NOLINT, and the versions of
@@ -110,21 +111,40 @@ def tidy(source, flags, settings, *options):
                   *flags])
 
 
-def tidy_as_one(sources, flags, settings):
+def check_as_one(sources, check_file):
+    """What `check_file` says of one file that includes them."""
     with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
         file.writelines(f'#include "{source}"\n' for source in sources)
         file.flush()
-        return tidy(file.name, flags, settings, "--checks=-bugprone-suspicious-include")
+        return check_file(file.name)
+
+
+def tidy_as_one(sources, flags, settings):
+    return check_as_one(sources, lambda name: tidy(name, flags, settings,
+                                                   "--checks=-bugprone-suspicious-include"))
+
+
+def compile_only(source, flags):
+    return check(["clang++", "-fsyntax-only", "-w", *flags, source])
+
+
+def parts_of(sources, flags):
+    """The sources in their order, in parts that compile as one."""
+    if len(sources) == 1 or check_as_one(sources, lambda name: compile_only(name, flags)) is None:
+        return [sources]
+    middle = len(sources) // 2
+    return parts_of(sources[:middle], flags) + parts_of(sources[middle:], flags)
 
 
 def reports(batch):
     """A report, None where it is clean, for each of a batch's sources."""
     (flags, settings), units = batch
-    sources = [source for source, _ in units]
-    if len(sources) > 1 and tidy_as_one(sources, flags, settings) is None:
-        alone = ["clang++", "-fsyntax-only", "-w", *flags]
-        return [check([*alone, source]) for source in sources]
-    return [tidy(source, flags, settings) for source in sources]
+    found = []
+    for part in parts_of([source for source, _ in units], flags):
+        is_clean = len(part) > 1 and tidy_as_one(part, flags, settings) is None
+        found += [compile_only(source, flags) if is_clean else tidy(source, flags, settings)
+                  for source in part]
+    return found
 
 
 def main():
