@@ -5,27 +5,15 @@
 #include "backends/local/gpus.h"
 #include "backends/supervised/gang/devices.h"
 #include "submit/errors.h"
-#include "submit/job_roles.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 
 namespace dtrain {
 
 namespace {
-
-/// The last worker, if an elastic job has enough without it; otherwise the end.
-std::vector<GangRank>::iterator spare_worker(std::vector<GangRank>& ranks, int fewest) {
-  const auto workers = std::count_if(
-      ranks.begin(), ranks.end(), [](const GangRank& rank) { return is_ranked_role(rank.role); });
-  const auto last = std::find_if(ranks.rbegin(), ranks.rend(),
-                                 [](const GangRank& rank) { return rank.role == k_worker; });
-  return fewest == 0 || workers <= fewest || last == ranks.rend() ? ranks.end()
-                                                                  : std::prev(last.base());
-}
 
 void add_once(std::vector<std::string>& texts, const std::string& text) {
   if (!text.empty() && std::find(texts.begin(), texts.end(), text) == texts.end()) {
@@ -152,7 +140,7 @@ std::vector<std::string> RankGpus::replace(std::vector<GangRank>& ranks, int few
       hold(*faulty->rank);
       continue;
     }
-    const auto last = spare_worker(ranks, fewest);
+    const auto last = fewest == 0 ? ranks.end() : spare_worker(ranks, fewest);
     if (last == ranks.end()) {
       for (const GangRank& each : ranks) { // Before anybody is told: none of them starts.
         release(each.instance);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace dtrain {
 
@@ -19,17 +20,13 @@ using Clock = PollLoop::Clock;
 /// False, and nothing changed, where they would be fewer than an elastic job needs.
 bool take_places(GangPlan& plan, const std::vector<std::string>& places) {
   auto ranks = plan.ranks;
-  const auto slots = [&] { return std::count_if(ranks.begin(), ranks.end(), takes_slot); };
   const auto offered = static_cast<std::ptrdiff_t>(places.size());
-  for (auto i = ranks.size(); i-- > 0 && slots() > offered;) {
-    if (ranks[i].role == k_worker) {
-      ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(i));
+  while (std::count_if(ranks.begin(), ranks.end(), takes_slot) > offered) {
+    const auto last = spare_worker(ranks, std::max(plan.min_workers, 1));
+    if (last == ranks.end()) {
+      return false;
     }
-  }
-  const auto workers = std::count_if(
-      ranks.begin(), ranks.end(), [](const GangRank& rank) { return is_ranked_role(rank.role); });
-  if (slots() > offered || workers < std::max(plan.min_workers, 1)) {
-    return false;
+    ranks.erase(last);
   }
   auto place = places.begin();
   for (auto& rank : ranks) {
@@ -41,6 +38,14 @@ bool take_places(GangPlan& plan, const std::vector<std::string>& places) {
 }
 
 } // namespace
+
+std::vector<GangRank>::iterator spare_worker(std::vector<GangRank>& ranks, int fewest) {
+  const auto workers = std::count_if(
+      ranks.begin(), ranks.end(), [](const GangRank& rank) { return is_ranked_role(rank.role); });
+  const auto last = std::find_if(ranks.rbegin(), ranks.rend(),
+                                 [](const GangRank& rank) { return rank.role == k_worker; });
+  return workers <= fewest || last == ranks.rend() ? ranks.end() : std::prev(last.base());
+}
 
 bool takes_slot(const GangRank& rank) {
   return rank.role != k_launcher && rank.role != k_tensorboard;

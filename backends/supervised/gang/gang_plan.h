@@ -88,6 +88,9 @@ struct GangPlan {
   bool is_held(const GangRank& rank) const { return launcher_slots > 0 && rank.role == "worker"; }
 };
 
+/// The last worker, where `fewest` are left without it; otherwise the end.
+std::vector<GangRank>::iterator spare_worker(std::vector<GangRank>& ranks, int fewest);
+
 /// A launcher and TensorBoard run beside the first of the others, whose host they share.
 bool takes_slot(const GangRank& rank);
 void place_beside_first(std::vector<GangRank>& ranks);
