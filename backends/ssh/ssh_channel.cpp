@@ -160,7 +160,13 @@ void SshChannel::ask_all() {
 }
 
 bool SshChannel::claim_devices(GangPlan& plan) {
-  const auto wanted = plan.ranks;
+  const auto planned = plan.ranks;
+  claim(plan, planned);
+  return true;
+}
+
+/// `planned`: where the job's plan has the ranks, some of which may be elsewhere already.
+void SshChannel::claim(GangPlan& plan, const std::vector<GangRank>& planned) {
   moved_.clear();
   take(plan);
   while (true) {
@@ -174,13 +180,12 @@ bool SshChannel::claim_devices(GangPlan& plan) {
     }
   }
   plan.ranks = plan_.ranks;
-  remember_moves(wanted);
+  remember_moves(planned);
   for (auto& rank : plan.ranks) {
     rank.devices = devices_of(rank);
   }
   check_view(plan.gpu_view, plan.ranks);
   is_fresh_ = true;
-  return true;
 }
 
 bool SshChannel::any_gpus() const {

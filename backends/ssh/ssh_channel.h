@@ -62,6 +62,7 @@ class SshChannel : public Channel {
 
   void take(const GangPlan& plan);
   void free_claim(const std::string& instance);
+  void claim(GangPlan& plan, const std::vector<GangRank>& planned);
   void ask_all();
   void ask(const std::vector<const GangRank*>& ranks, const std::function<bool()>& stops);
   HostQuestion question(const std::string& host, const std::vector<const GangRank*>& ranks) const;

@@ -57,15 +57,14 @@ bool SshChannel::takes_other_host(GangRank& rank, const std::function<bool()>& s
 
 /// Not for the first rank, whose address all others have.
 std::optional<RankPlace> SshChannel::move(GangRank& rank) {
-  const auto own = std::find_if(plan_.ranks.begin(), plan_.ranks.end(), [&](const GangRank& each) {
-    return each.instance == rank.instance;
-  });
-  if (own == plan_.ranks.end() || own == plan_.ranks.begin() ||
-      !takes_other_host(*own, stops_or_ended_)) {
+  const auto position = position_of(plan_.ranks, rank.instance);
+  if (position == 0 || position == plan_.ranks.size() ||
+      !takes_other_host(plan_.ranks[position], stops_or_ended_)) {
     return std::nullopt;
   }
-  moved_[rank.instance] = rank.host = own->host;
-  return place_of(*own);
+  const auto& own = plan_.ranks[position];
+  moved_[rank.instance] = rank.host = own.host;
+  return place_of(own);
 }
 
 /// Before a start: has instances with faulty GPUs take free slots of other hosts, or does without
@@ -124,10 +123,8 @@ void SshChannel::hand_over_claims() {
 /// Has take() find a plan's ranks where they are now.
 void SshChannel::remember_moves(const std::vector<GangRank>& planned) {
   for (const auto& rank : plan_.ranks) {
-    const auto before = std::find_if(planned.begin(), planned.end(), [&](const GangRank& each) {
-      return each.instance == rank.instance;
-    });
-    if (before != planned.end() && before->host != rank.host) {
+    const auto position = position_of(planned, rank.instance);
+    if (position < planned.size() && planned[position].host != rank.host) {
       moved_[rank.instance] = rank.host;
     }
   }
@@ -141,8 +138,7 @@ std::string SshChannel::leave_out_lost(GangPlan& plan) {
   std::set<std::string> lost;
   while (true) {
     try {
-      claim_devices(plan);
-      remember_moves(planned);
+      claim(plan, planned);
       return lost.empty() ? ""
                           : fmt::format("restarted without {}, which can no longer be used",
                                         fmt::join(lost, ", "));

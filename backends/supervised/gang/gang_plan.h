@@ -88,6 +88,9 @@ struct GangPlan {
   bool is_held(const GangRank& rank) const { return launcher_slots > 0 && rank.role == "worker"; }
 };
 
+/// Of the rank of that name; the number of ranks where none has it.
+std::size_t position_of(const std::vector<GangRank>& ranks, const std::string& instance);
+
 /// The last worker, where `fewest` are left without it; otherwise the end.
 std::vector<GangRank>::iterator spare_worker(std::vector<GangRank>& ranks, int fewest);
 

@@ -14,8 +14,7 @@ namespace {
 using Clock = PollLoop::Clock;
 
 bool has(const std::vector<GangRank>& ranks, const GangRank& wanted) {
-  return std::any_of(ranks.begin(), ranks.end(),
-                     [&](const GangRank& rank) { return rank.instance == wanted.instance; });
+  return position_of(ranks, wanted.instance) < ranks.size();
 }
 
 template <typename T>
@@ -24,6 +23,12 @@ auto at(std::vector<T>& list, std::size_t position) {
 }
 
 } // namespace
+
+std::size_t position_of(const std::vector<GangRank>& ranks, const std::string& instance) {
+  const auto found = std::find_if(ranks.begin(), ranks.end(),
+                                  [&](const GangRank& rank) { return rank.instance == instance; });
+  return static_cast<std::size_t>(found - ranks.begin());
+}
 
 /// Before a run: whatever the plan says.
 void Gang::apply_plan() {
