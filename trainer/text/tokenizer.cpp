@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -151,9 +151,10 @@ TokenizerOptions read_options(const fs::path& path, TokenizerOptions options = {
 }
 
 std::string read_file(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
+  const InputFile file(path.string());
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 void write_file(const fs::path& path, std::string_view text) {

@@ -110,6 +110,17 @@ TEST_CASE("a vocabulary that comes into a folder leaves nothing there of the one
   CHECK(names_in(source) == before);
 }
 
+TEST_CASE("a file of a vocabulary that cannot be read is not copied as an empty one") {
+  const TempFolder source;
+  source.write("vocab.json", "{}");
+  std::filesystem::create_directories(source / "merges.txt/a"); // As root can read any file.
+  const TempFolder made;
+  made.write("merges.txt", "old");
+  CHECK(contains(message_of<Error>([&] { copy_tokenizer(source / "vocab.json", made.path()); }),
+                 source / "merges.txt"));
+  CHECK(read_file(made / "merges.txt") == "old");
+}
+
 TEST_CASE("a vocabulary without [MASK] is refused, and named") {
   const TempFolder folder;
   const std::string path = folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nword\n");
