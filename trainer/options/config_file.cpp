@@ -15,6 +15,7 @@
 #include "submit/errors.h"
 #include "submit/options/nearest.h"
 #include "trainer/errors.h"
+#include "trainer/json_file.h"
 #include "trainer/options/deepspeed_keys.h"
 
 namespace trainer {
@@ -54,7 +55,10 @@ ConfigFile::ConfigFile(const std::string& path) : name_(dtrain::printable(path))
     throw UsageError(fmt::format("--config={}: cannot read it: {}", name_, std::strerror(cause)));
   }
   std::vector<std::set<std::string>> keys; // Of the objects that are open.
-  const auto no_key_twice = [&](int, Json::parse_event_t event, Json& value) {
+  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (static_cast<std::size_t>(depth) > k_deepest_json) {
+      throw UsageError(fmt::format("{}: is nested more than {} deep", name_, k_deepest_json));
+    }
     if (event == Json::parse_event_t::object_start) {
       keys.emplace_back();
     } else if (event == Json::parse_event_t::object_end) {
@@ -68,7 +72,7 @@ ConfigFile::ConfigFile(const std::string& path) : name_(dtrain::printable(path))
   };
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   try {
-    flatten("", Json::parse(text, no_key_twice));
+    flatten("", Json::parse(text, check));
   } catch (const Json::parse_error& error) {
     throw UsageError(
         fmt::format("{}: is not JSON: error at {}", name_, place_of(text, error.byte)));

@@ -170,6 +170,13 @@ TEST_CASE("what is no configuration is refused, with the place") {
   CHECK(contains(refused(R"({"train_batch_size": 8, "train_batch_size": 9})"),
                  "has the key \"train_batch_size\" twice"));
   CHECK(contains(refused(R"({"": {"train_batch_size": 8}})"), "has an empty key"));
+  const std::string lists = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  CHECK(contains(refused(R"({"train_batch_size": )" + lists + "}"), "is nested more than 64 deep"));
+  std::string objects;
+  for (int i = 0; i < 1'000'000; ++i) {
+    objects += R"({"a":)";
+  }
+  CHECK(contains(refused(objects), "is nested more than 64 deep"));
   CHECK(contains(refused(R"({"gradient_clipping": -1})"), "gradient_clipping is -1"));
   CHECK(contains(refused(R"({"zero_optimization": {"stage": 4}})"), "must be 0, 1, 2 or 3"));
   TrainerOptions options;
