@@ -58,9 +58,10 @@ def test_what_a_run_has_learned_fills_each_blank_of_a_text(home, tokens, fill):
 
 def test_weights_are_exported_with_their_configuration_though_the_data_was_removed_meanwhile(home, tokens):
     csv = home.folder / "steps.csv"
-    run = start(home.trainer_path, tokens, *SHAPE, "--steps=2000", f"--csv={csv}",
+    run = start(home.trainer_path, tokens, *SHAPE, "--steps=300", f"--csv={csv}",
                 f"--export={home.folder / 'model'}")
-    until(lambda: csv.exists() and len(csv.read_text().splitlines()) > 1, "a step")
+    until(lambda: csv.exists() and len(csv.read_text().splitlines()) > 1, "a step",
+          longest_pause=0.02)
     run.send_signal(signal.SIGSTOP)
     assert os.WIFSTOPPED(os.waitpid(run.pid, os.WUNTRACED)[1])
     shutil.rmtree(tokens)
