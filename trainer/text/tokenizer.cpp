@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <span>
 
 #include <fmt/format.h>
@@ -157,36 +159,53 @@ std::string read_file(const fs::path& path) {
   return text;
 }
 
-void write_file(const fs::path& path, std::string_view text) {
-  AtomicFile file(path.string());
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-}
+/// The names of a vocabulary's files in a folder, and their contents.
+using FileTexts = std::map<std::string, std::string>;
 
-/// Into a WordPiece's folder. `is_whole`: its vocabulary is a tokenizer.json.
-void write_options(const TokenizerOptions& options, const fs::path& folder, bool is_whole) {
+/// Among a WordPiece's files; a tokenizer.json's own are what `tokenizers` reads.
+void set_options(const TokenizerOptions& options, FileTexts& files) {
   const Json strips = options.strip_accents ? Json(*options.strip_accents) : Json();
   const Json config = {{"tokenizer_class", "BertTokenizer"},
                        {"do_lower_case", options.lowercase},
                        {"strip_accents", strips},
                        {"tokenize_chinese_chars", options.split_cjk}};
-  write_file(folder / k_config, config.dump(2) + "\n");
-  if (is_whole) { // Its own are what `tokenizers` reads.
-    Json whole = parse_shallow_json(read_file(folder / k_whole));
-    whole["normalizer"] = {{"type", "BertNormalizer"},
-                           {"clean_text", options.clean},
-                           {"handle_chinese_chars", options.split_cjk},
-                           {"strip_accents", strips},
-                           {"lowercase", options.lowercase}};
-    write_file(folder / k_whole, whole.dump(2) + "\n");
+  files[k_config] = config.dump(2) + "\n";
+  if (const auto whole = files.find(k_whole); whole != files.end()) {
+    Json content = parse_shallow_json(whole->second);
+    content["normalizer"] = {{"type", "BertNormalizer"},
+                             {"clean_text", options.clean},
+                             {"handle_chinese_chars", options.split_cjk},
+                             {"strip_accents", strips},
+                             {"lowercase", options.lowercase}};
+    whole->second = content.dump(2) + "\n";
   }
 }
 
-/// Removes what would be read before the vocabulary whose files are `names`, or contradicts it.
-void remove_all_but(const std::vector<std::string>& names, const fs::path& folder) {
+/// Those of `files` that the folder has otherwise, or not at all.
+FileTexts changes(const FileTexts& files, const fs::path& folder) {
+  FileTexts changed;
+  std::copy_if(files.begin(), files.end(), std::inserter(changed, changed.end()),
+               [&](const auto& file) {
+                 std::error_code error;
+                 return !fs::exists(folder / file.first, error) ||
+                        read_file(folder / file.first) != file.second;
+               });
+  return changed;
+}
+
+void write_all(const FileTexts& files, const fs::path& folder) {
+  for (const auto& [name, text] : files) {
+    AtomicFile file((folder / name).string());
+    file.write(std::as_bytes(std::span(text)));
+    file.commit();
+  }
+}
+
+/// Removes what would be read before the vocabulary of these files, or contradicts it.
+void remove_all_but(const FileTexts& files, const fs::path& folder) {
   for (const char* name : {k_word_piece, k_bpe, k_merges, k_whole, k_config}) {
     std::error_code error;
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
+    if (!files.contains(name)) {
       fs::remove(folder / name, error);
     }
     if (error) {
@@ -224,43 +243,49 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path,
 
 void copy_tokenizer(const std::string& path, const std::string& folder,
                     const std::optional<TokenizerOptions>& options) {
-  const TokenizerFiles files(path);
+  const TokenizerFiles from(path);
   std::error_code error;
-  if (!fs::exists(files.vocabulary, error)) {
+  if (!fs::exists(from.vocabulary, error)) {
     return;
   }
-  make_folder(folder);
-  std::vector<std::string> names;
-  for (const auto& [from, name] :
-       {std::pair(files.vocabulary, files.name()), std::pair(files.merges, k_merges),
-        std::pair(files.folder / k_config, k_config)}) {
-    if (!from.empty() && fs::exists(from, error)) {
-      names.emplace_back(name);
-      const fs::path to = fs::path(folder) / name;
-      if (!fs::equivalent(from, to, error)) {
-        write_file(to, read_file(from));
-      }
+  FileTexts files;
+  for (const auto& [file, name] :
+       {std::pair(from.vocabulary, from.name()), std::pair(from.merges, k_merges),
+        std::pair(from.folder / k_config, k_config)}) {
+    if (!file.empty() && fs::exists(file, error)) {
+      files[name] = read_file(file);
     }
   }
   if (options) {
-    write_options(*options, folder, files.is_whole);
-    names.emplace_back(k_config);
+    set_options(*options, files);
   }
-  if (!fs::equivalent(fs::absolute(files.vocabulary).parent_path(), folder, error)) {
-    remove_all_but(names, folder);
+  make_folder(folder);
+  const fs::path to = folder;
+  const FileTexts changed = changes(files, to);
+  const bool is_own = fs::equivalent(fs::absolute(from.vocabulary).parent_path(), to, error);
+  for (const auto& [name, text] : changed) {
+    if (is_own && fs::exists(to / name, error)) {
+      throw UsageError(fmt::format("--output={}: would overwrite {} beside --vocabulary; give "
+                                   "another folder",
+                                   folder, name));
+    }
+  }
+  write_all(changed, to);
+  // Beside the same vocabulary they are the user's.
+  const bool is_same = changed.empty() && TokenizerFiles(folder).vocabulary == to / from.name() &&
+                       (files.contains(k_config) || !fs::exists(to / k_config, error));
+  if (!is_own && !is_same) {
+    remove_all_but(files, to);
   }
 }
 
 void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOptions& options,
                      const std::string& folder) {
+  FileTexts files = {{k_word_piece, fmt::format("{}\n", fmt::join(tokens, "\n"))}};
+  set_options(options, files);
   make_folder(folder);
-  std::string text;
-  for (const std::string& token : tokens) {
-    text += token + "\n";
-  }
-  write_file(fs::path(folder) / k_word_piece, text);
-  write_options(options, folder, false);
-  remove_all_but({k_word_piece, k_config}, folder);
+  write_all(files, folder);
+  remove_all_but(files, folder);
 }
 
 } // namespace trainer

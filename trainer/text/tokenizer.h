@@ -111,7 +111,7 @@ load_tokenizer(const std::string& path,
 
 /// Copies the files that load_tokenizer() reads at `path` to a folder, and removes what another
 /// vocabulary has left there. `options`, if given, are written instead of those of the files, which
-/// are of a WordPiece then. Throws Error.
+/// are of a WordPiece then. Throws Error; UsageError where it would overwrite a file beside `path`.
 void copy_tokenizer(const std::string& path, const std::string& folder,
                     const std::optional<TokenizerOptions>& options = std::nullopt);
 

@@ -110,6 +110,42 @@ TEST_CASE("a vocabulary that comes into a folder leaves nothing there of the one
   CHECK(names_in(source) == before);
 }
 
+TEST_CASE("files beside a vocabulary that is there already stay, as they are the user's") {
+  const TempFolder source;
+  save_word_piece(k_words, {}, source.path());
+  const TempFolder made;
+  copy_tokenizer(source.path(), made.path());
+  made.write("tokenizer.json", "of another program");
+  copy_tokenizer(source.path(), made.path());
+  CHECK(read_file(made / "tokenizer.json") == "of another program");
+
+  std::filesystem::remove(source / "tokenizer_config.json"); // The one there contradicts it.
+  copy_tokenizer(source.path(), made.path());
+  CHECK_FALSE(std::filesystem::exists(made / "tokenizer_config.json"));
+
+  std::filesystem::copy(made / "vocab.txt", made / "vocab.json"); // As if the last copy was cut.
+  made.write("merges.txt", "");
+  source.write("vocab.json", read_file(made / "vocab.json"));
+  source.write("merges.txt", "");
+  copy_tokenizer(source / "vocab.json", made.path());
+  CHECK_FALSE(std::filesystem::exists(made / "vocab.txt")); // It would be read before.
+}
+
+TEST_CASE("a vocabulary is not overwritten by a copy of it that differs") {
+  const TempFolder folder;
+  save_word_piece(k_words, {}, folder.path());
+  const auto check_refused = [&](const std::string& path, const std::string& name,
+                                 const std::optional<TokenizerOptions>& options) {
+    const std::string before = read_file(folder / name);
+    CHECK(message_of<UsageError>([&] { copy_tokenizer(path, folder.path(), options); }) ==
+          "--output=" + folder.path() + ": would overwrite " + name +
+              " beside --vocabulary; give another folder");
+    CHECK(read_file(folder / name) == before);
+  };
+  check_refused(folder.path(), "tokenizer_config.json", TokenizerOptions{.lowercase = false});
+  check_refused(folder.write("other.txt", "[PAD]\n"), "vocab.txt", std::nullopt);
+}
+
 TEST_CASE("a file of a vocabulary that cannot be read is not copied as an empty one") {
   const TempFolder source;
   source.write("vocab.json", "{}");
