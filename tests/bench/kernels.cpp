@@ -87,7 +87,7 @@ void flat(trainer::Device& device, Measured& measured) {
   });
   rate("narrow", 6, [&] { kernels.narrow(stream, k_values, DType::bf16, g, p); });
   rate("widen", 6, [&] { kernels.widen(stream, k_values, DType::bf16, g, p); });
-  rate("drop_and_add", 12, [&] { kernels.text->drop_and_add(stream, k_values, {}, g, p); });
+  rate("drop_and_add", 12, [&] { kernels.text->drop_and_add(stream, {1, k_values}, {}, g, p); });
   constexpr std::size_t k_width = 1024;
   const trainer::NormShape shape{k_values / k_width, k_width, 1e-5F};
   const Buffer moments = device.allocate(2 * shape.rows, DType::f32);

@@ -30,11 +30,24 @@ struct KeepBits {
 /// Bits of a word of keep_bits().
 inline constexpr std::size_t k_keep_bits = 16;
 
+/// Words of keep bits for so many values.
+DTRAIN_ON_BOTH constexpr std::size_t keep_words(std::size_t values) {
+  return (values + k_keep_bits - 1) / k_keep_bits;
+}
+
 /// Dropout: values whose bit is 1 are kept and multiplied by `scale`, which preserves the mean.
 /// Each row of a matrix begins with a new word. Null keeps all.
 struct Dropped {
   const std::uint16_t* keep = nullptr;
   float scale = 1;
+};
+
+/// Rows of values to drop some of.
+struct DropShape {
+  std::size_t rows;
+  std::size_t width;
+
+  DTRAIN_ON_BOTH constexpr std::size_t values() const { return rows * width; }
 };
 
 struct TextShape {
@@ -61,9 +74,7 @@ struct AttentionShape {
   DTRAIN_ON_BOTH constexpr std::size_t width() const { return heads * depth; }
   /// Rows of T probabilities each, and the words of keep bits a row.
   DTRAIN_ON_BOTH constexpr std::size_t lines() const { return rows * heads * length; }
-  DTRAIN_ON_BOTH constexpr std::size_t words_a_line() const {
-    return (length + k_keep_bits - 1) / k_keep_bits;
-  }
+  DTRAIN_ON_BOTH constexpr std::size_t words_a_line() const { return keep_words(length); }
 };
 
 /// Queries, keys and values, or their gradients: (N, H) each, or side by side in one (N, 3·H).
@@ -97,12 +108,12 @@ struct MaskedShape {
 
 struct TextKernels {
   void (*keep_bits)(Stream&, const KeepBits& which, std::size_t words, std::uint16_t* to);
-  /// to = dropped x, n values, a multiple of 16; `to` may be x.
-  void (*drop)(Stream&, std::size_t n, const Dropped& dropped, ConstTypedPointer x,
+  /// to = dropped x; `to` may be x.
+  void (*drop)(Stream&, const DropShape& shape, const Dropped& dropped, ConstTypedPointer x,
                TypedPointer to);
   /// x = dropped x + residual
-  void (*drop_and_add)(Stream&, std::size_t n, const Dropped& dropped, ConstTypedPointer residual,
-                       TypedPointer x);
+  void (*drop_and_add)(Stream&, const DropShape& shape, const Dropped& dropped,
+                       ConstTypedPointer residual, TypedPointer x);
 
   /// to (N, H) = words (V, H)[ids (N)] + type (H) + positions (T, H); every id is below V. In
   /// models without types, `type` and `dtype` are null.

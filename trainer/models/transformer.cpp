@@ -306,12 +306,15 @@ void check_shape(const ModelOptions& options) {
   if (o.vocabulary == 0) {
     refuse("trains on text; give --data=DIR, a folder that dtrain-trainer tokenize has written");
   }
-  if (o.layers == 0 || o.heads == 0 || o.hidden == 0 || o.hidden % (o.heads * k_keep_bits) != 0) {
-    refuse(fmt::format("--hidden={} with --heads={}: --hidden must be a multiple of 16 × --heads",
-                       o.hidden, o.heads));
+  for (const auto& [option, value] : {std::pair("--layers", o.layers), std::pair("--ff", o.inner),
+                                      std::pair("--heads", o.heads)}) {
+    if (value == 0) {
+      refuse(fmt::format("{}=0: must be at least 1", option));
+    }
   }
-  if (o.inner == 0 || o.inner % k_keep_bits != 0) {
-    refuse(fmt::format("--ff={}: must be a multiple of 16", o.inner));
+  if (o.hidden == 0 || o.hidden % o.heads != 0) {
+    refuse(fmt::format("--hidden={} with --heads={}: --hidden must be a multiple of --heads",
+                       o.hidden, o.heads));
   }
 }
 

@@ -49,11 +49,10 @@ class DecoderLayer final : public TransformerLayer {
     const LayerRoom& room = *room_;
     const bool more = pass.accumulate;
     const std::size_t n = pass.tokens();
-    const std::size_t wide = n * shape_.width;
     const TypedPointer inner = scratch.inner;
     const TypedPointer branch = scratch.wide2;
 
-    ConstTypedPointer dy = dropped(drop2_, wide, change, scratch.wide);
+    ConstTypedPointer dy = dropped(drop2_, n, change, scratch.wide);
     out_.backward_weight(memory, n, room.g, dy, more);
     finish(out_.last(), owner);
     out_.backward_gelu(memory, n, dy, room.u, inner, Epilogue::dgelu_tanh);
@@ -62,7 +61,7 @@ class DecoderLayer final : public TransformerLayer {
     in_.backward_input(memory, n, inner, false, branch);
     norm2_.backward(memory, n, room.sum1, room.moments2.data(), more, branch, change);
 
-    dy = dropped(drop1_, wide, change, scratch.wide);
+    dy = dropped(drop1_, n, change, scratch.wide);
     mix_.backward_weight(memory, n, room.context, dy, more);
     finish(mix_.last(), owner);
     mix_.backward_input(memory, n, dy, false, branch);

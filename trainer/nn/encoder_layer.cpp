@@ -54,11 +54,10 @@ class EncoderLayer final : public TransformerLayer {
     const LayerRoom& room = *room_;
     const bool more = pass.accumulate;
     const std::size_t n = pass.tokens();
-    const std::size_t wide = n * shape_.width;
     const TypedPointer inner = scratch.inner;
 
     norm2_.backward(memory, n, room.wide, room.moments2.data(), more, change);
-    ConstTypedPointer dy = dropped(drop2_, wide, change, scratch.wide);
+    ConstTypedPointer dy = dropped(drop2_, n, change, scratch.wide);
     out_.backward_weight(memory, n, room.g, dy, more);
     finish(out_.last(), owner);
     out_.backward_gelu(memory, n, dy, room.u, inner);
@@ -67,7 +66,7 @@ class EncoderLayer final : public TransformerLayer {
     in_.backward_input(memory, n, inner, true, change);
 
     norm1_.backward(memory, n, room.sum1, room.moments1.data(), more, change);
-    dy = dropped(drop1_, wide, change, scratch.wide);
+    dy = dropped(drop1_, n, change, scratch.wide);
     mix_.backward_weight(memory, n, room.context, dy, more);
     finish(mix_.last(), owner);
     mix_.backward_input(memory, n, dy, false, scratch.wide2);

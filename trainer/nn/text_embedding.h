@@ -45,7 +45,7 @@ class TextEmbedding {
     sum_ = context_->activations(norm_ ? tokens * shape_.width : 0);
     moments_ = device.allocate(norm_ ? tokens * 2 : 0, DType::f32);
     x_ = context_->activations(tokens * shape_.width);
-    dropout_.make_room(rows, length * shape_.width / k_keep_bits);
+    dropout_.make_room(rows, length * keep_words(shape_.width));
   }
 
   /// (N, H)
@@ -58,7 +58,7 @@ class TextEmbedding {
     if (norm_) {
       norm_->forward(memory, pass.tokens(), sum_, x_, moments_.data());
     }
-    dropout_.draw(pass, pass.length * shape_.width / k_keep_bits);
+    dropout_.draw(pass, pass.length * keep_words(shape_.width));
     drop(pass, x_);
     return x_;
   }
@@ -91,7 +91,7 @@ class TextEmbedding {
   std::size_t first_position() const { return positions_ + shape_.first_position * shape_.width; }
   void drop(const TextPass& pass, TypedPointer values) const {
     if (dropout_.drawn().keep != nullptr) {
-      context_->text.drop(context_->stream, pass.tokens() * shape_.width, dropout_.drawn(), values,
+      context_->text.drop(context_->stream, {pass.tokens(), shape_.width}, dropout_.drawn(), values,
                           values);
     }
   }

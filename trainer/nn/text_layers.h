@@ -65,7 +65,7 @@ class Linear {
     product.plus = adds ? residual : ConstTypedPointer();
     context_->multiply(product);
     if (!adds) {
-      context_->text.drop_and_add(context_->stream, rows * outputs_, dropped, residual, y);
+      context_->text.drop_and_add(context_->stream, {rows, outputs_}, dropped, residual, y);
     }
   }
   /// y = gelu(u), and u; `gelu`: exact or by tanh.

@@ -56,7 +56,7 @@ Heads<TypedPointer> TransformerLayer::heads(const Buffer& of) const {
 void TransformerLayer::make_room(std::size_t rows, std::size_t length,
                                  std::shared_ptr<LayerRoom> room) {
   const AttentionShape attention{1, length, shape_.heads, shape_.width / shape_.heads};
-  const std::size_t words = length * shape_.width / k_keep_bits;
+  const std::size_t words = length * keep_words(shape_.width);
   room_ = std::move(room);
   drop0_.make_room(rows, attention.lines() * attention.words_a_line());
   drop1_.make_room(rows, words);
@@ -66,18 +66,18 @@ void TransformerLayer::make_room(std::size_t rows, std::size_t length,
 
 void TransformerLayer::draw(const TextPass& pass) {
   const AttentionShape attention = this->attention(pass);
-  const std::size_t words = pass.length * shape_.width / k_keep_bits;
+  const std::size_t words = pass.length * keep_words(shape_.width);
   drop0_.draw(pass, attention.lines() / pass.rows * attention.words_a_line());
   drop1_.draw(pass, words);
   drop2_.draw(pass, words);
 }
 
-ConstTypedPointer TransformerLayer::dropped(const Dropout& drop, std::size_t values,
+ConstTypedPointer TransformerLayer::dropped(const Dropout& drop, std::size_t tokens,
                                             ConstTypedPointer change, TypedPointer to) const {
   if (drop.drawn().keep == nullptr) {
     return change;
   }
-  context_->text.drop(context_->stream, values, drop.drawn(), change, to);
+  context_->text.drop(context_->stream, {tokens, shape_.width}, drop.drawn(), change, to);
   return to;
 }
 

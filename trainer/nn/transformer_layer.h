@@ -76,7 +76,7 @@ class TransformerLayer {
   void draw(const TextPass& pass);
   /// The gradient before dropout of `change`: in `to` if anything was dropped, else `change`
   /// itself.
-  ConstTypedPointer dropped(const Dropout& drop, std::size_t values, ConstTypedPointer change,
+  ConstTypedPointer dropped(const Dropout& drop, std::size_t tokens, ConstTypedPointer change,
                             TypedPointer to) const;
   /// Notifies `owner` that all gradients of the unit up to here are final.
   void finish(std::size_t last, ParameterOwner& owner) const { owner.final(first_ + last); }

@@ -116,19 +116,23 @@ TEST_CASE("a GPU draws the CPU's dropout, bit for bit, wherever it begins") {
 }
 
 TEST_CASE("a GPU drops what the CPU drops") {
-  for (const std::size_t n : {16, 256, 16 * 1031}) {
+  for (const DropShape& s :
+       {DropShape{1, 16}, DropShape{2, 128}, DropShape{1031, 16}, DropShape{5, 28},
+        DropShape{77, 39}}) { // And where rows end in a word.
+    const std::size_t n = s.values();
+    CAPTURE(s.width);
     for (const bool is_on : {false, true}) {
       const auto dropped = [&](On<std::uint16_t>& keep) {
         return is_on ? Dropped{keep.data(), 1.25F} : Dropped{};
       };
       check_alike({numbers(n, 1), Values(n, NAN)}, 1e-6, [&](Device& device, const Floats& at) {
-        On<std::uint16_t> keep(device, bits(n / k_keep_bits));
-        device.kernels().text->drop(device.stream(), n, dropped(keep), at[0], at[1]);
-        device.kernels().text->drop(device.stream(), n, dropped(keep), at[0], at[0]);
+        On<std::uint16_t> keep(device, bits(s.rows * keep_words(s.width)));
+        device.kernels().text->drop(device.stream(), s, dropped(keep), at[0], at[1]);
+        device.kernels().text->drop(device.stream(), s, dropped(keep), at[0], at[0]);
       });
       check_alike({numbers(n, 1), numbers(n, 2)}, 1e-6, [&](Device& device, const Floats& at) {
-        On<std::uint16_t> keep(device, bits(n / k_keep_bits));
-        device.kernels().text->drop_and_add(device.stream(), n, dropped(keep), at[0], at[1]);
+        On<std::uint16_t> keep(device, bits(s.rows * keep_words(s.width)));
+        device.kernels().text->drop_and_add(device.stream(), s, dropped(keep), at[0], at[1]);
       });
     }
   }
@@ -171,7 +175,7 @@ TEST_CASE("rows are normalised on a GPU as on the CPU, and so are gradients") {
        {NormShape{1, 16, 1e-12F}, NormShape{9, 48, 1e-5F}, NormShape{70, 272, 1e-12F},
         NormShape{2200, 16, 1e-12F}, NormShape{20, 768, 1e-5F}, NormShape{9, 1008, 1e-5F},
         NormShape{20, 1040, 1e-5F}, NormShape{3, 2304, 1e-5F}, NormShape{3, 4112, 1e-5F},
-        NormShape{300, 48, 1e-5F}}) {
+        NormShape{300, 48, 1e-5F}, NormShape{9, 39, 1e-5F}, NormShape{20, 312, 1e-12F}}) {
     const std::size_t begin = s.rows == 300 ? 1 : 0;
     CAPTURE(s.rows);
     CAPTURE(s.width);
@@ -222,7 +226,8 @@ TEST_CASE("attention on a GPU is the CPU's, and its gradients, of heads that fil
   for (const AttentionShape& s :
        {AttentionShape{1, 1, 1, 16}, AttentionShape{3, 20, 2, 16}, AttentionShape{2, 70, 1, 48},
         AttentionShape{1, 33, 3, 80}, AttentionShape{3, 20, 2, 16, true},
-        AttentionShape{2, 70, 1, 48, true}}) {
+        AttentionShape{2, 70, 1, 48, true}, AttentionShape{2, 20, 3, 26},
+        AttentionShape{1, 33, 3, 13, true}}) {
     check_attention(s, DType::f32, k_tolerance);
   }
 }
@@ -237,21 +242,23 @@ TEST_CASE("attention by tensor cores is the CPU's, but for what rounding to bf16
 
 TEST_CASE("attention of bf16 is the CPU's without tensor cores too") {
   for (const AttentionShape& s : {AttentionShape{3, 20, 2, 16}, AttentionShape{2, 70, 1, 48, true},
-                                  AttentionShape{1, 33, 3, 80}}) {
+                                  AttentionShape{1, 33, 3, 80}, AttentionShape{2, 20, 3, 13}}) {
     check_attention(s, DType::bf16, 1e-2);
   }
 }
 
 TEST_CASE("what a GPU makes of activations of bf16 is what the CPU makes of float32, rounded") {
   constexpr double k_rounding = 4e-3; // Of what is stored.
-  for (const std::size_t n : {16, 256, 16 * 1031}) {
-    CAPTURE(n);
+  for (const DropShape& s : {DropShape{1, 16}, DropShape{2, 128}, DropShape{1031, 16},
+                             DropShape{5, 28}, DropShape{77, 39}}) {
+    CAPTURE(s.width);
+    const std::size_t n = s.values();
     check_halves({numbers(n, 1), Values(n, NAN), numbers(n, 2)}, {}, 2 * k_rounding,
                  [&](Device& device, const Typed& x, const Floats&) {
                    const TextKernels& text = *device.kernels().text;
-                   On<std::uint16_t> keep(device, bits(n / k_keep_bits));
-                   text.drop(device.stream(), n, {keep.data(), 1.25F}, x[0], x[1]);
-                   text.drop_and_add(device.stream(), n, {keep.data(), 1.25F}, x[0], x[2]);
+                   On<std::uint16_t> keep(device, bits(s.rows * keep_words(s.width)));
+                   text.drop(device.stream(), s, {keep.data(), 1.25F}, x[0], x[1]);
+                   text.drop_and_add(device.stream(), s, {keep.data(), 1.25F}, x[0], x[2]);
                    text.gelu_backward(device.stream(), n, x[0], x[2]);
                  });
   }
@@ -272,8 +279,8 @@ TEST_CASE("what a GPU makes of activations of bf16 is what the CPU makes of floa
                  });
   }
   for (const NormShape& s :
-       {NormShape{9, 48, 1e-5F}, NormShape{20, 1040, 1e-5F}, NormShape{2200, 16, 1e-5F},
-        NormShape{20, 768, 1e-5F}, NormShape{3, 4112, 1e-5F}}) {
+       {NormShape{9, 48, 1e-5F}, NormShape{9, 39, 1e-5F}, NormShape{20, 1040, 1e-5F},
+        NormShape{2200, 16, 1e-5F}, NormShape{20, 768, 1e-5F}, NormShape{3, 4112, 1e-5F}}) {
     CAPTURE(s.width);
     const std::size_t n = s.rows * s.width;
     for (const bool adds : {false, true}) {

@@ -80,25 +80,38 @@ inline void drop_at(Sixteen<V>& x, const Dropped& d, std::size_t word) {
   }
 }
 
-template <typename V>
-void vector_drop(Stream& /*stream*/, std::size_t n, const Dropped& d, const float* x, float* to) {
-  for (std::size_t i = 0; i < n; i += k_panel) {
-    auto value = Sixteen<V>::load(x + i);
-    drop_at<V>(value, d, i / k_panel);
-    value.store(to + i);
+/// Calls `each` with the first value of each word of keep bits, the number of its values, and its
+/// own.
+template <typename Each>
+inline void for_keep_words(const DropShape& s, const Each& each) {
+  std::size_t word = 0;
+  for (std::size_t row = 0; row < s.rows; ++row) {
+    for (std::size_t j = 0; j < s.width; j += k_keep_bits) {
+      each(row * s.width + j, s.width - j < k_keep_bits ? s.width - j : k_keep_bits, word++);
+    }
   }
 }
 
 template <typename V>
-void vector_drop_and_add(Stream& /*stream*/, std::size_t n, const Dropped& d, const float* residual,
-                         float* x) {
-  for (std::size_t i = 0; i < n; i += k_panel) {
-    auto value = Sixteen<V>::load(x + i);
-    const auto rest = Sixteen<V>::load(residual + i);
-    drop_at<V>(value, d, i / k_panel);
+void vector_drop(Stream& /*stream*/, const DropShape& s, const Dropped& d, const float* x,
+                 float* to) {
+  for_keep_words(s, [&](std::size_t i, std::size_t count, std::size_t word) {
+    auto value = Sixteen<V>::load_some(x + i, count);
+    drop_at<V>(value, d, word);
+    value.store_some(to + i, count);
+  });
+}
+
+template <typename V>
+void vector_drop_and_add(Stream& /*stream*/, const DropShape& s, const Dropped& d,
+                         const float* residual, float* x) {
+  for_keep_words(s, [&](std::size_t i, std::size_t count, std::size_t word) {
+    auto value = Sixteen<V>::load_some(x + i, count);
+    const auto rest = Sixteen<V>::load_some(residual + i, count);
+    drop_at<V>(value, d, word);
     value.each([&](auto part, std::size_t j) { return part + rest.part[j]; });
-    value.store(x + i);
-  }
+    value.store_some(x + i, count);
+  });
 }
 
 template <typename V>
@@ -145,13 +158,13 @@ void vector_norm(Stream& /*stream*/, const NormShape& s, const float* x, const f
   for (std::size_t row = 0; row < s.rows; ++row, x += s.width, y += s.width) {
     auto sum = Sixteen<V>::all(0);
     for (std::size_t j = 0; j < s.width; j += k_panel) {
-      const auto value = Sixteen<V>::load(x + j);
+      const auto value = Sixteen<V>::load_some(x + j, s.width - j);
       sum.each([&](auto part, std::size_t i) { return part + value.part[i]; });
     }
     const float mean = sum.sum() * share;
     auto squares = Sixteen<V>::all(0);
     for (std::size_t j = 0; j < s.width; j += k_panel) {
-      const auto value = Sixteen<V>::load(x + j);
+      const auto value = Sixteen<V>::load_some(x + j, s.width - j, mean);
       squares.each([&](auto part, std::size_t i) {
         const auto off = value.part[i] - V::all(mean);
         return off * off + part;
@@ -159,8 +172,10 @@ void vector_norm(Stream& /*stream*/, const NormShape& s, const float* x, const f
     }
     const float inverse = 1.0F / __builtin_sqrtf(squares.sum() * share + s.epsilon);
     for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
-      const auto unit = (V::load(x + j) - V::all(mean)) * V::all(inverse);
-      V::store(y + j, unit * V::load(gain + j) + V::load(shift + j));
+      const std::size_t count = s.width - j;
+      const auto unit = (load_some<V>(x + j, count) - V::all(mean)) * V::all(inverse);
+      store_some<V>(y + j, unit * load_some<V>(gain + j, count) + load_some<V>(shift + j, count),
+                    count);
     }
     moments[2 * row] = mean;
     moments[2 * row + 1] = inverse;
@@ -185,11 +200,12 @@ void vector_norm_backward(Stream& /*stream*/, const NormShape& s, const float* x
     for (std::size_t j = 0; j < s.width; j += k_panel) {
       for (std::size_t i = 0; i < Sixteen<V>::k_count; ++i) {
         const std::size_t at = j + i * V::k_lanes;
-        const auto change = V::load(dy + at);
-        const auto unit = (V::load(x + at) - mean) * inverse;
-        const auto g = change * V::load(gain + at);
-        V::store(dgain + at, V::load(dgain + at) + change * unit);
-        V::store(dshift + at, V::load(dshift + at) + change);
+        const std::size_t count = at < s.width ? s.width - at : 0;
+        const auto change = load_some<V>(dy + at, count);
+        const auto unit = (load_some<V>(x + at, count) - mean) * inverse;
+        const auto g = change * load_some<V>(gain + at, count);
+        store_some<V>(dgain + at, load_some<V>(dgain + at, count) + change * unit, count);
+        store_some<V>(dshift + at, load_some<V>(dshift + at, count) + change, count);
         of_gradient.part[i] = of_gradient.part[i] + g;
         of_product.part[i] = of_product.part[i] + g * unit;
       }
@@ -198,10 +214,11 @@ void vector_norm_backward(Stream& /*stream*/, const NormShape& s, const float* x
     const auto mean_product = V::all(of_product.sum() * share);
     float* const to = onto == nullptr ? dy : onto + row * s.width;
     for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
-      const auto unit = (V::load(x + j) - mean) * inverse;
-      const auto g = V::load(dy + j) * V::load(gain + j);
+      const std::size_t count = s.width - j;
+      const auto unit = (load_some<V>(x + j, count) - mean) * inverse;
+      const auto g = load_some<V>(dy + j, count) * load_some<V>(gain + j, count);
       const auto dx = (g - mean_gradient - unit * mean_product) * inverse;
-      V::store(to + j, onto == nullptr ? dx : V::load(to + j) + dx);
+      store_some<V>(to + j, onto == nullptr ? dx : load_some<V>(to + j, count) + dx, count);
     }
   }
 }

@@ -30,11 +30,14 @@ __global__ void keep_bits_kernel(KeepBits which, std::size_t words, std::uint16_
   }
 }
 
-/// Dropout factors of N values from value `i` on; words have 16 bits.
+/// Dropout factors of N values from value `i` on, all in one word of keep bits.
 template <int N>
-__device__ Pack<float, N> drop_factors(const Dropped& dropped, std::size_t i) {
+__device__ Pack<float, N> drop_factors(const DropShape& s, const Dropped& dropped, std::size_t i) {
   const bool drops = dropped.keep != nullptr;
-  const unsigned bits = drops ? dropped.keep[i / k_keep_bits] >> i % k_keep_bits : ~0U;
+  const std::size_t row = s.width % k_keep_bits == 0 ? 0 : i / s.width;
+  const std::size_t column = i - row * s.width;
+  const std::size_t word = row * keep_words(s.width) + column / k_keep_bits;
+  const unsigned bits = drops ? dropped.keep[word] >> column % k_keep_bits : ~0U;
   const float scale = drops ? dropped.scale : 1.0F;
   Pack<float, N> factors;
   for (int k = 0; k < N; ++k) {
@@ -45,27 +48,26 @@ __device__ Pack<float, N> drop_factors(const Dropped& dropped, std::size_t i) {
 
 /// One value and one bit read, one value written.
 template <typename Value>
-__global__ void drop_kernel(std::size_t n, Dropped dropped, const Value* x, Value* to) {
+__global__ void drop_kernel(DropShape s, Dropped dropped, const Value* x, Value* to) {
   const auto drop = [&]<int N>(std::size_t i, Pack<Value, N>& from, Pack<Value, N>& left) {
-    const Pack<float, N> by = drop_factors<N>(dropped, i);
+    const Pack<float, N> by = drop_factors<N>(s, dropped, i);
     for (int k = 0; k < N; ++k) {
       left.at[k] = from.at[k] * by.at[k];
     }
   };
-  each_pack(of_grid(), n, true, drop, x, to);
+  each_pack(of_grid(), s.values(), s.width % k_four == 0, drop, x, to);
 }
 
 /// Two values and one bit read, one value written.
 template <typename Value>
-__global__ void drop_and_add_kernel(std::size_t n, Dropped dropped, const Value* residual,
-                                    Value* x) {
+__global__ void drop_and_add_kernel(DropShape s, Dropped dropped, const Value* residual, Value* x) {
   const auto drop = [&]<int N>(std::size_t i, Pack<Value, N>& added, Pack<Value, N>& to) {
-    const Pack<float, N> by = drop_factors<N>(dropped, i);
+    const Pack<float, N> by = drop_factors<N>(s, dropped, i);
     for (int k = 0; k < N; ++k) {
       to.at[k] = to.at[k] * by.at[k] + added.at[k];
     }
   };
-  each_pack(of_grid(), n, true, drop, residual, x);
+  each_pack(of_grid(), s.values(), s.width % k_four == 0, drop, residual, x);
 }
 
 /// Two values read, one written.
@@ -235,23 +237,23 @@ int put_keep_bits(const CudaStreamHandle* stream, const KeepBits& which, std::si
   return launch(keep_bits_kernel, blocks_for(words), k_threads, 0, stream, which, words, to);
 }
 
-int put_drop(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped,
+int put_drop(const CudaStreamHandle* stream, const DropShape& s, const Dropped& dropped,
              const ConstTypedPointer& x, const TypedPointer& to) {
-  stream->narrowed->forget(to, n);
+  stream->narrowed->forget(to, s.values());
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
-    return launch(drop_kernel<Value>, blocks_of_fours(n), k_threads, 0, stream, n, dropped,
+    return launch(drop_kernel<Value>, blocks_of_fours(s.values()), k_threads, 0, stream, s, dropped,
                   x.as<Value>(), to.as<Value>());
   });
 }
 
-int put_drop_and_add(const CudaStreamHandle* stream, std::size_t n, const Dropped& dropped,
+int put_drop_and_add(const CudaStreamHandle* stream, const DropShape& s, const Dropped& dropped,
                      const ConstTypedPointer& residual, const TypedPointer& x) {
-  stream->narrowed->forget(x, n);
+  stream->narrowed->forget(x, s.values());
   return by_type(x.type, [&](auto value) {
     using Value = decltype(value);
-    return launch(drop_and_add_kernel<Value>, blocks_of_fours(n), k_threads, 0, stream, n, dropped,
-                  residual.as<Value>(), x.as<Value>());
+    return launch(drop_and_add_kernel<Value>, blocks_of_fours(s.values()), k_threads, 0, stream, s,
+                  dropped, residual.as<Value>(), x.as<Value>());
   });
 }
 

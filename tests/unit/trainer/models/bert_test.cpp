@@ -40,6 +40,14 @@ ModelOptions small_gpt2(double dropout = 0) {
   return options;
 }
 
+/// A shape of which nothing fills a vector, or a word of keep bits.
+ModelOptions odd(ModelOptions options) {
+  options.transformer.hidden = 39;
+  options.transformer.heads = 3;
+  options.transformer.inner = 37;
+  return options;
+}
+
 /// Its rows' tokens, each of which tells the next.
 RandomText next_of(RandomText text) {
   for (std::size_t i = 0; i < text.masked.size(); ++i) {
@@ -122,12 +130,13 @@ void check_gradients(const CpuKernels& kernels, const ModelOptions& options) {
 TEST_CASE("BERT's gradients agree with finite differences, padded rows and dropout included") {
   check_gradients(best_kernels(), small_bert());
   check_gradients(best_kernels(), small_bert(0.3));
+  check_gradients(best_kernels(), odd(small_bert(0.3)));
 }
 
 TEST_CASE("BERT's gradients by portable kernels are those by this machine's own") {
-  for (const double dropout : {0.0, 0.3}) {
-    Fixture portable(small_bert(dropout), portable_kernels());
-    Fixture best(small_bert(dropout), best_kernels());
+  for (const ModelOptions& options : {small_bert(), small_bert(0.3), odd(small_bert(0.3))}) {
+    Fixture portable(options, portable_kernels());
+    Fixture best(options, best_kernels());
     const RandomText text(20, 3, k_words, {20, 13, 17});
     for (Fixture* const f : {&portable, &best}) {
       f->enlarge();
@@ -430,7 +439,7 @@ TEST_CASE("a shape that no BERT has, and text of another vocabulary, are refused
   options.transformer.heads = 3;
   CHECK_THROWS_WITH_AS(
       make_language_model(options, device),
-      "--model=bert: --hidden=32 with --heads=3: --hidden must be a multiple of 16 × --heads",
+      "--model=bert: --hidden=32 with --heads=3: --hidden must be a multiple of --heads",
       UsageError);
   options = small_bert();
   options.transformer.vocabulary = 0;
@@ -447,6 +456,7 @@ TEST_CASE("a shape that no BERT has, and text of another vocabulary, are refused
 TEST_CASE("GPT-2's gradients agree with finite differences, dropout included") {
   check_gradients(portable_kernels(), small_gpt2());
   check_gradients(best_kernels(), small_gpt2(0.3));
+  check_gradients(portable_kernels(), odd(small_gpt2(0.3)));
 }
 
 TEST_CASE("a token of GPT-2 sees none behind it") {
