@@ -121,10 +121,14 @@ def kernel_rows(ours, theirs):
                  f"{kind}down 8192 x 768 x 3072, TFLOP/s": f"{name} 8192 x 768 x 3072, TFLOP/s"}
     found += [Row(*mine.rsplit(", ", 1), ours[mine], "PyTorch", theirs.get(its), more_is_better=True,
                   target=0.95, peer_found=bool(theirs)) for mine, its in same.items()]
-    shape = "attention 8 x 1024 x 12 x 64"
-    forward, backward = (ours[f"bf16 {shape}{which}, ms"] for which in ("", " backward"))
-    return found + [Row(f"bf16 {shape}, causal{what}", "ms", mine, "PyTorch",
-                        theirs.get(f"{shape}, torch.bfloat16{its}, ms"), target=1, peer_found=bool(theirs))
-                    for what, mine, its in (("", forward, ""),
-                                            (", forward and backward", forward + backward, ", both"))]
+    for shape in ("32 x 128 x 12 x 64", "8 x 1024 x 12 x 64", "4 x 2048 x 12 x 64", "8 x 1024 x 24 x 32",
+                  "8 x 1024 x 6 x 128"):
+        name = f"attention {shape}{'' if ' 128 x 12' in shape else ', causal'}"
+        forward, backward = (ours[f"bf16 attention {shape}{which}, ms"] for which in ("", " backward"))
+        found += [Row(f"bf16 {name}{what}", "ms", mine, "PyTorch",
+                      theirs.get(f"attention {shape}, torch.bfloat16{its}, ms"), target=1,
+                      peer_found=bool(theirs))
+                  for what, mine, its in (("", forward, ""),
+                                          (", forward and backward", forward + backward, ", both"))]
+    return found
 

@@ -209,7 +209,9 @@ void products(trainer::Device& device, Measured& measured, const std::string& ty
 
 void attention(trainer::Device& device, Measured& measured, const std::string& type) {
   for (const auto& s :
-       {AttentionShape{32, 128, 12, 64, false}, AttentionShape{8, 1024, 12, 64, true}}) {
+       {AttentionShape{32, 128, 12, 64, false}, AttentionShape{8, 1024, 12, 64, true},
+        AttentionShape{4, 2048, 12, 64, true}, AttentionShape{8, 1024, 24, 32, true},
+        AttentionShape{8, 1024, 6, 128, true}}) {
     const std::size_t values = s.rows * s.length * s.width();
     std::vector<Buffer> memory;
     for (int i = 0; i < 8; ++i) {

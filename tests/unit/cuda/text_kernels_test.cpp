@@ -235,7 +235,8 @@ TEST_CASE("attention on a GPU is the CPU's, and its gradients, of heads that fil
 TEST_CASE("attention by tensor cores is the CPU's, but for what rounding to bf16 leaves out") {
   for (const AttentionShape& s :
        {AttentionShape{1, 1, 1, 32}, AttentionShape{3, 20, 2, 32}, AttentionShape{2, 70, 1, 64},
-        AttentionShape{1, 150, 2, 64, true}, AttentionShape{3, 20, 2, 32, true}}) {
+        AttentionShape{1, 150, 2, 64, true}, AttentionShape{3, 20, 2, 32, true},
+        AttentionShape{2, 70, 1, 128}, AttentionShape{1, 100, 2, 128, true}}) {
     check_attention(s, DType::bf16, 2e-2);
   }
 }

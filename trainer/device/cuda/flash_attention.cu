@@ -8,12 +8,15 @@
 namespace trainer {
 namespace {
 
+// A thread has 255 registers: as deep as 128, it keeps half as many rows, or scores.
 template <int Depth>
-using ForwardCut = Cut<Depth, 2, 4, 64, 64>;
+using ForwardCut =
+    std::conditional_t<Depth == 128, Cut<128, 1, 4, 64, 64, 2>, Cut<Depth, 2, 4, 64, 64>>;
 template <int Depth>
-using QueriesCut = Cut<Depth, 1, 4, 32, 32, 3>;
+using QueriesCut = Cut<Depth, 1, 4, 32, 32, Depth == 128 ? 2 : 3>;
 template <int Depth>
-using KeysCut = Cut<Depth, 1, 4, 32, 32, 3>;
+using KeysCut =
+    std::conditional_t<Depth == 128, Cut<128, 1, 4, 32, 16, 2>, Cut<Depth, 1, 4, 32, 32, 3>>;
 
 /// `scale` applies to exponents of base 2. `lse` (B, A, T): log2 of each line's softmax
 /// denominator.
@@ -289,19 +292,32 @@ int put_backward(const CudaStreamHandle* stream, const AttentionShape& s,
                              dcontext, lse, inner, changes);
 }
 
+/// Calls act with the depth of heads, of those that is_flash() knows, to launch the kernels for it.
+template <typename Act>
+int by_depth(std::size_t depth, const Act& act) {
+  switch (depth) {
+  case 32:
+    return act(std::integral_constant<int, 32>{});
+  case 64:
+    return act(std::integral_constant<int, 64>{});
+  default:
+    return act(std::integral_constant<int, 128>{});
+  }
+}
+
 } // namespace
 
 bool is_flash(const CudaStreamHandle* stream, const AttentionShape& s) {
-  return stream->multiplies_in == DType::bf16 && (s.depth == 32 || s.depth == 64);
+  return stream->multiplies_in == DType::bf16 && (s.depth == 32 || s.depth == 64 || s.depth == 128);
 }
 
 int put_flash_attention(const CudaStreamHandle* stream, const AttentionShape& s,
                         const std::int32_t* lengths, const Dropped& dropped,
                         const Heads<ConstTypedPointer>& of, float* p, const TypedPointer& context) {
-  return (s.depth == 32 ? put_forward<32>
-                        : put_forward<64>)(stream, s, lengths, dropped,
-                                           heads_of<const Bf16Value>(of, s.width()), p,
-                                           context.as<Bf16Value>());
+  return by_depth(s.depth, [&](auto depth) {
+    return put_forward<depth>(stream, s, lengths, dropped, heads_of<const Bf16Value>(of, s.width()),
+                              p, context.as<Bf16Value>());
+  });
 }
 
 int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& s,
@@ -309,11 +325,12 @@ int put_flash_backward(const CudaStreamHandle* stream, const AttentionShape& s,
                        const Heads<ConstTypedPointer>& of, const float* p,
                        const ConstTypedPointer& context, const ConstTypedPointer& dcontext,
                        float* room, const Heads<TypedPointer>& changes) {
-  return (s.depth == 32 ? put_backward<32>
-                        : put_backward<64>)(stream, s, lengths, dropped,
-                                            heads_of<const Bf16Value>(of, s.width()), p,
-                                            context.as<Bf16Value>(), dcontext.as<Bf16Value>(), room,
-                                            heads_of<Bf16Value>(changes, s.width()));
+  return by_depth(s.depth, [&](auto depth) {
+    return put_backward<depth>(stream, s, lengths, dropped,
+                               heads_of<const Bf16Value>(of, s.width()), p, context.as<Bf16Value>(),
+                               dcontext.as<Bf16Value>(), room,
+                               heads_of<Bf16Value>(changes, s.width()));
+  });
 }
 
 } // namespace trainer
