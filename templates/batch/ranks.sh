@@ -81,14 +81,28 @@ need_data() {
   }
 }
 
+# The GPUs of CUDA_VISIBLE_DEVICES; of parts (MIG), whose names `nvidia-smi -i` does not take, the whole ones.
+whole_gpus() {
+  case $CUDA_VISIBLE_DEVICES in
+    MIG-*)
+      timeout 20 nvidia-smi -L | awk -v parts=",$CUDA_VISIBLE_DEVICES," '
+        match($0, /UUID: [^)]*/) { uuid = substr($0, RSTART + 6, RLENGTH - 6) }
+        /^GPU / { gpu = uuid }
+        /^ *MIG / && index(parts, "," uuid ",") { print gpu }' | sort -u | paste -sd, -
+      ;;
+    *) echo "$CUDA_VISIBLE_DEVICES" ;;
+  esac
+}
+
 # The first rank of a node asks for all GPUs that it sees, where nvidia-smi is. What is a fault is as in
 # gpu_health.cpp.
 need_good_gpus() {
   [ -n "${CUDA_VISIBLE_DEVICES-}" ] && [ "${LOCAL_RANK:-0}" = 0 ] && command -v nvidia-smi >/dev/null || return 0
-  faults=$(timeout 20 nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --format=csv,noheader,nounits \
+  asked=$(whole_gpus)
+  faults=$(timeout 20 nvidia-smi ${asked:+-i "$asked"} --format=csv,noheader,nounits \
     --query-gpu=index,name,ecc.errors.uncorrected.volatile.total,remapped_rows.failure,remapped_rows.pending,retired_pages.pending 2>&1 ||
     echo "nvidia-smi failed: $?"
-    timeout 20 nvidia-smi -i "$CUDA_VISIBLE_DEVICES" --query-gpu=index,gpu_recovery_action --format=csv,noheader |
+    timeout 20 nvidia-smi ${asked:+-i "$asked"} --query-gpu=index,gpu_recovery_action --format=csv,noheader |
       grep -E ', (Reset|Reboot|Drain and Reset)$' | sed 's/$/ recommended by the driver/')
   faults=$(echo "$faults" | grep -E '^[0-9]+, [^,]*, [1-9]|, Yes|GPU is lost|requires reset|by the driver|[Ff]ailed|^Unable' | paste -sd';' -)
   [ -z "$faults" ] || {
