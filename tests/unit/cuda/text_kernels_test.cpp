@@ -227,7 +227,8 @@ TEST_CASE("attention on a GPU is the CPU's, and its gradients, of heads that fil
        {AttentionShape{1, 1, 1, 16}, AttentionShape{3, 20, 2, 16}, AttentionShape{2, 70, 1, 48},
         AttentionShape{1, 33, 3, 80}, AttentionShape{3, 20, 2, 16, true},
         AttentionShape{2, 70, 1, 48, true}, AttentionShape{2, 20, 3, 26},
-        AttentionShape{1, 33, 3, 13, true}}) {
+        AttentionShape{1, 33, 3, 13, true}, AttentionShape{2, 150, 1, 16},
+        AttentionShape{2, 150, 1, 16, true}}) {
     check_attention(s, DType::f32, k_tolerance);
   }
 }

@@ -9,11 +9,16 @@
 namespace trainer {
 namespace {
 
+/// Queries whose scores are made and used before the next ones', while they are in the L2 cache.
+constexpr std::size_t k_block = 128;
+
 /// One head of the tokens of a row: (T, D), `stride` values from a token to the next.
 template <typename Value>
 struct Strip {
   Value* first;
   std::size_t stride;
+
+  Strip from(std::size_t token) const { return {first + token * stride, stride}; }
 };
 
 /// A head of a row of tokens.
@@ -28,39 +33,73 @@ class Head {
     return {all + row_ * shape_.length * stride + head_ * shape_.depth, stride};
   }
   std::size_t square() const { return number_ * shape_.length * shape_.length; }
-  Dropped of(const Dropped& dropped) const {
-    return {dropped.keep == nullptr
-                ? nullptr
-                : dropped.keep + number_ * shape_.length * shape_.words_a_line(),
-            dropped.scale};
+
+  /// Calls each(lines, their keep bits) for each block of queries, which see `keys` of the tokens.
+  template <typename Each>
+  void for_blocks(std::size_t keys, const Dropped& dropped, const Each& each) const {
+    const float scale = 1 / std::sqrt(static_cast<float>(shape_.depth));
+    const std::size_t words = shape_.words_a_line();
+    for (std::size_t first = 0; first < shape_.length; first += k_block) {
+      const std::size_t end = std::min(first + k_block, shape_.length);
+      const std::size_t seen = shape_.is_causal ? std::min(end, keys) : keys;
+      Dropped own = dropped;
+      if (own.keep != nullptr) {
+        own.keep += (number_ * shape_.length + first) * words;
+      }
+      each(AttentionLines{first, end - first, shape_.length, seen, scale, shape_.is_causal}, own);
+    }
   }
 
-  /// to (T, T) = a (T, D) · bᵀ
-  void pairs(const Strip<const float>& a, const Strip<const float>& b, float* to) const {
-    multiply(kernels_, {.m = shape_.length,
-                        .n = shape_.length,
+  /// to (lines of T) = a, from the lines' first query on, · bᵀ
+  void pairs(const AttentionLines& lines, const Strip<const float>& a, const Strip<const float>& b,
+             float* to) const {
+    multiply(kernels_, {.m = lines.lines,
+                        .n = lines.keys,
                         .k = shape_.depth,
                         .b_is_turned = true,
                         .is_rounded = true,
-                        .a = a.first,
+                        .a = a.from(lines.first).first,
                         .b = b.first,
                         .c = to,
                         .a_row = a.stride,
-                        .b_row = b.stride});
+                        .b_row = b.stride,
+                        .c_row = lines.width});
   }
-  /// to (T, D) = a (T, T), or its transpose, · b
-  void sums(const float* a, bool is_turned, const Strip<const float>& b,
+  /// to, from the lines' first query on, = a (lines of T) · b
+  void sums(const AttentionLines& lines, const float* a, const Strip<const float>& b,
             const Strip<float>& to) const {
-    multiply(kernels_, {.m = shape_.length,
+    multiply(kernels_, {.m = lines.lines,
                         .n = shape_.depth,
-                        .k = shape_.length,
-                        .a_is_turned = is_turned,
+                        .k = lines.keys,
                         .is_rounded = true,
                         .a = a,
                         .b = b.first,
-                        .c = to.first,
+                        .c = to.from(lines.first).first,
+                        .a_row = lines.width,
                         .b_row = b.stride,
                         .c_row = to.stride});
+  }
+  /// to (T, D) = aᵀ (T, T) · b for the first `keys` tokens, which queries see; 0 for the others.
+  void turned_sums(std::size_t keys, const float* a, const Strip<const float>& b,
+                   const Strip<float>& to) const {
+    const std::size_t block = shape_.is_causal ? k_block : keys;
+    for (std::size_t key = 0; key < keys; key += block) {
+      const std::size_t query = shape_.is_causal ? key : 0; // None before sees it.
+      multiply(kernels_, {.m = std::min(block, keys - key),
+                          .n = shape_.depth,
+                          .k = shape_.length - query,
+                          .a_is_turned = true,
+                          .is_rounded = true,
+                          .a = a + query * shape_.length + key,
+                          .b = b.from(query).first,
+                          .c = to.from(key).first,
+                          .a_row = shape_.length,
+                          .b_row = b.stride,
+                          .c_row = to.stride});
+    }
+    for (std::size_t key = keys; key < shape_.length; ++key) {
+      std::fill_n(to.from(key).first, shape_.depth, 0.0F);
+    }
   }
 
  private:
@@ -71,20 +110,19 @@ class Head {
   std::size_t number_;
 };
 
-AttentionLines lines_of(const AttentionShape& s, std::size_t keys) {
-  return {s.length, s.length, keys, 1 / std::sqrt(static_cast<float>(s.depth)), s.is_causal};
+/// Room for so many lines of a head after dropout, if there is dropout.
+float* dropped_lines(const AttentionShape& s, std::size_t lines, const Dropped& dropped) {
+  return dropped.keep == nullptr ? nullptr : room_for(Room::layer, lines * s.length);
 }
 
-/// The lines of a head after dropout, if there is dropout.
-float* dropped_lines(const AttentionShape& s, const Dropped& dropped) {
-  return dropped.keep == nullptr ? nullptr : room_for(Room::layer, s.length * s.length);
-}
-
+/// Calls each(a head, the keys that its queries see).
 template <typename Each>
-void for_heads(Stream& stream, const AttentionShape& s, const Each& each) {
+void for_heads(Stream& stream, const AttentionShape& s, const std::int32_t* lengths,
+               const Each& each) {
   for (std::size_t row = 0; row < s.rows; ++row) {
     for (std::size_t head = 0; head < s.heads; ++head) {
-      each(row, Head(CpuStream::kernels_of(stream), s, row, head));
+      each(Head(CpuStream::kernels_of(stream), s, row, head),
+           std::min(static_cast<std::size_t>(std::max(lengths[row], 1)), s.length));
     }
   }
 }
@@ -104,42 +142,48 @@ void for_slots(const MaskedShape& s, const std::int32_t* masked, const Each& eac
 void text_attention(Stream& stream, const AttentionShape& s, const std::int32_t* lengths,
                     const Dropped& dropped, const Heads<const float*>& of, float* p,
                     float* context) {
-  float* const kept = dropped_lines(s, dropped);
+  float* const kept = dropped_lines(s, k_block, dropped);
   const std::size_t stride = of.row(s.width());
-  for_heads(stream, s, [&](std::size_t row, const Head& head) {
-    float* const x = p + head.square();
-    head.pairs(head.strip(of.query, stride), head.strip(of.key, stride), x);
-    CpuStream::kernels_of(stream).attention.softmax(
-        lines_of(s, static_cast<std::size_t>(std::max(lengths[row], 1))), head.of(dropped), x,
-        kept);
-    head.sums(kept == nullptr ? x : kept, false, head.strip(of.value, stride),
-              head.strip(context, s.width()));
+  const AttentionParts& parts = CpuStream::kernels_of(stream).attention;
+  for_heads(stream, s, lengths, [&](const Head& head, std::size_t keys) {
+    head.for_blocks(keys, dropped, [&](const AttentionLines& lines, const Dropped& own) {
+      float* const x = p + head.square() + lines.first * s.length;
+      head.pairs(lines, head.strip(of.query, stride), head.strip(of.key, stride), x);
+      parts.softmax(lines, own, x, kept);
+      head.sums(lines, kept == nullptr ? x : kept, head.strip(of.value, stride),
+                head.strip(context, s.width()));
+    });
   });
 }
 
-// With q, k, v and p of a head and d what dropout multiplies by: dv = (p·d)ᵀ·dc, dp = (dc·vᵀ)·d,
-// ds = (dp - Σ p·dp)·p·scale, dq = ds·k and dk = dsᵀ·q.
 std::size_t text_attention_room(const Stream& /*stream*/, const AttentionShape& s) {
   return s.lines() * s.length;
 }
 
-void text_attention_backward(Stream& stream, const AttentionShape& s,
-                             const std::int32_t* /*lengths*/, const Dropped& dropped,
-                             const Heads<const float*>& of, const float* p,
+// With q, k, v and p of a head and d what dropout multiplies by: dv = (p·d)ᵀ·dc, dp = (dc·vᵀ)·d,
+// ds = (dp - Σ p·dp)·p·scale, dq = ds·k and dk = dsᵀ·q.
+void text_attention_backward(Stream& stream, const AttentionShape& s, const std::int32_t* lengths,
+                             const Dropped& dropped, const Heads<const float*>& of, const float* p,
                              const float* /*context*/, const float* dcontext, float* room,
                              const Heads<float*>& changes) {
-  float* const kept = dropped_lines(s, dropped);
+  float* const kept = dropped_lines(s, s.length, dropped);
   const std::size_t stride = of.row(s.width());
   const std::size_t to_stride = changes.row(s.width());
-  for_heads(stream, s, [&](std::size_t /*row*/, const Head& head) {
+  const AttentionParts& parts = CpuStream::kernels_of(stream).attention;
+  for_heads(stream, s, lengths, [&](const Head& head, std::size_t keys) {
     const Strip<const float> dstrip = head.strip(dcontext, s.width());
     const float* const x = p + head.square();
-    head.pairs(dstrip, head.strip(of.value, stride), room);
-    CpuStream::kernels_of(stream).attention.softmax_backward(lines_of(s, s.length),
-                                                             head.of(dropped), x, room, kept);
-    head.sums(room, false, head.strip(of.key, stride), head.strip(changes.query, to_stride));
-    head.sums(kept == nullptr ? x : kept, true, dstrip, head.strip(changes.value, to_stride));
-    head.sums(room, true, head.strip(of.query, stride), head.strip(changes.key, to_stride));
+    head.for_blocks(keys, dropped, [&](const AttentionLines& lines, const Dropped& own) {
+      const std::size_t line = lines.first * s.length;
+      head.pairs(lines, dstrip, head.strip(of.value, stride), room + line);
+      parts.softmax_backward(lines, own, x + line, room + line,
+                             kept == nullptr ? nullptr : kept + line);
+      head.sums(lines, room + line, head.strip(of.key, stride),
+                head.strip(changes.query, to_stride));
+    });
+    head.turned_sums(keys, kept == nullptr ? x : kept, dstrip,
+                     head.strip(changes.value, to_stride));
+    head.turned_sums(keys, room, head.strip(of.query, stride), head.strip(changes.key, to_stride));
   });
 }
 

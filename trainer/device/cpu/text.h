@@ -9,22 +9,23 @@
 
 namespace trainer {
 
-/// Lines of the (T, T) scores of a head: one line a token, one value for each token of its row.
+/// A block of lines of the (T, T) scores of a head: one line a query, one value for each key.
 struct AttentionLines {
+  std::size_t first; ///< Query of line 0.
   std::size_t lines;
-  std::size_t width; ///< T; lines are contiguous.
-  std::size_t keys;  ///< Keys from here on are padding and are ignored.
+  std::size_t width; ///< T; lines are contiguous,
+  std::size_t keys;  ///< but only so many values of them are there, the keys that any line sees.
   float scale;
-  bool is_causal = false; ///< Line i has i + 1 keys at most.
+  bool is_causal = false; ///< A query sees no key behind it.
 
   constexpr std::size_t keys_of(std::size_t line) const {
-    return is_causal && line < keys ? line + 1 : keys;
+    return is_causal && first + line < keys ? first + line + 1 : keys;
   }
 };
 
 struct AttentionParts {
-  /// x = softmax(scale · x) over the keys of a line, 0 elsewhere; and with dropout
-  /// to = dropped x.
+  /// x = softmax(scale · x) over the keys that a line sees, 0 for others; and with dropout
+  /// to = dropped x. Both, and the keep bits, are those of the block.
   void (*softmax)(const AttentionLines& shape, const Dropped& dropped, float* x, float* to);
   /// Given x from softmax(), and in dx the gradient of its output: dx = the gradient of its input,
   /// and with dropout to = dropped x.

@@ -264,13 +264,13 @@ void vector_softmax(const AttentionLines& s, const Dropped& d, float* x, float* 
     const std::size_t keys = s.keys_of(line);
     const float sum = exponentials<V>(keys, s.scale, largest_of<V>(keys, x), x);
     const auto share = V::all(1.0F / sum);
-    for (std::size_t j = 0; j < s.width; j += k_panel) {
+    for (std::size_t j = 0; j < s.keys; j += k_panel) {
       auto value = j < keys ? Sixteen<V>::load_some(x + j, keys - j) : Sixteen<V>::all(0);
       value.each([&](auto part, std::size_t /*i*/) { return part * share; });
-      value.store_some(x + j, s.width - j);
+      value.store_some(x + j, s.keys - j);
       if (d.keep != nullptr) {
         drop_some<V>(value, d.keep[line * words + j / k_panel], d.scale);
-        value.store_some(to + line * s.width + j, s.width - j);
+        value.store_some(to + line * s.width + j, s.keys - j);
       }
     }
   }
@@ -282,22 +282,22 @@ void vector_softmax_backward(const AttentionLines& s, const Dropped& d, const fl
   const std::size_t words = (s.width + k_panel - 1) / k_panel;
   for (std::size_t line = 0; line < s.lines; ++line, x += s.width, dx += s.width) {
     auto sum = Sixteen<V>::all(0);
-    for (std::size_t j = 0; j < s.width; j += k_panel) {
-      auto change = Sixteen<V>::load_some(dx + j, s.width - j);
-      const auto value = Sixteen<V>::load_some(x + j, s.width - j);
+    for (std::size_t j = 0; j < s.keys; j += k_panel) {
+      auto change = Sixteen<V>::load_some(dx + j, s.keys - j);
+      const auto value = Sixteen<V>::load_some(x + j, s.keys - j);
       if (d.keep != nullptr) {
         const std::uint16_t keep = d.keep[line * words + j / k_panel];
         drop_some<V>(change, keep, d.scale);
-        change.store_some(dx + j, s.width - j);
+        change.store_some(dx + j, s.keys - j);
         auto kept = value;
         drop_some<V>(kept, keep, d.scale);
-        kept.store_some(to + line * s.width + j, s.width - j);
+        kept.store_some(to + line * s.width + j, s.keys - j);
       }
       sum.each([&](auto part, std::size_t i) { return part + value.part[i] * change.part[i]; });
     }
     const auto mean = V::all(sum.sum());
-    for (std::size_t j = 0; j < s.width; j += V::k_lanes) {
-      const std::size_t count = s.width - j;
+    for (std::size_t j = 0; j < s.keys; j += V::k_lanes) {
+      const std::size_t count = s.keys - j;
       store_some<V>(dx + j,
                     (load_some<V>(dx + j, count) - mean) * load_some<V>(x + j, count) *
                         V::all(s.scale),
