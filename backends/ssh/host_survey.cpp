@@ -1,5 +1,6 @@
 #include "backends/ssh/host_survey.h"
 
+#include "backends/local/gpu_health.h"
 #include "backends/ssh/fan_out.h"
 #include "backends/ssh/requests.h"
 #include "backends/support/logs/time_text.h"
@@ -24,6 +25,20 @@ constexpr double k_moment = 0.25; ///< Seconds for which the scripts look.
 constexpr std::int64_t k_kibibyte = 1024;
 constexpr std::int64_t k_most_ahead = 60; ///< Seconds: make and TLS go wrong by then.
 
+std::vector<std::string> faults_in(const std::string& health_text) {
+  const GpuHealth health = read_gpu_health(health_text);
+  std::vector<std::string> faults;
+  for (const GpuReport& gpu : health.gpus) {
+    if (!gpu.fault.empty()) {
+      faults.push_back(gpu.fault);
+    }
+  }
+  if (!health.failure.empty()) {
+    faults.push_back(health.failure);
+  }
+  return faults;
+}
+
 SurveyedHost read_answer(const HostSlots& host, const HostAnswer& answer) {
   SurveyedHost found;
   found.name = host.name;
@@ -31,7 +46,13 @@ SurveyedHost read_answer(const HostSlots& host, const HostAnswer& answer) {
   found.lack = answer.failure;
   double tick = 1;
   double busy = 0;
+  std::string health;
   for (const auto& line : answer.lines) {
+    constexpr std::string_view k_health = "health ";
+    if (line.starts_with(k_health)) {
+      health += line.substr(k_health.size()) + "\n";
+      continue;
+    }
     std::istringstream words(line);
     std::string key;
     words >> key;
@@ -53,6 +74,7 @@ SurveyedHost read_answer(const HostSlots& host, const HostAnswer& answer) {
       found.lack = clock_excuse(seconds - time_now() / k_second);
     }
   }
+  found.gpu_faults = faults_in(health);
   found.memory *= k_kibibyte;
   found.memory_free *= k_kibibyte;
   found.cpus_used = std::clamp(busy / std::max(tick, 1.0) / k_moment, 0.0, found.cpus);
@@ -76,8 +98,9 @@ std::string clock_excuse(std::int64_t ahead) {
 }
 
 std::vector<SurveyedHost> survey_hosts(const std::vector<HostSlots>& hosts,
-                                       const std::string& interface) {
-  auto script = fmt::format("chosen= without= interface={}\n", quote_sh(interface));
+                                       const std::string& interface, bool asks_health) {
+  auto script = fmt::format("chosen= without= interface={} asks_health={}\nhealth() {{\n{}}}\n",
+                            quote_sh(interface), asks_health ? "1" : "", k_gpu_health_script);
   for (const auto* part : {"ssh/facts.sh", "ssh/probe.sh"}) {
     script += builtin_template(part).text;
   }

@@ -22,12 +22,13 @@ struct SurveyedHost {
   double cpus_used = 0;
   std::int64_t memory = 0; ///< Bytes.
   std::int64_t memory_free = 0;
+  std::vector<std::string> gpu_faults; ///< One line each.
 };
 
 /// In the order of the hosts. `interface`: the one whose address is wanted; empty: the address that
-/// ssh uses.
+/// ssh uses. `asks_health`: of their GPUs, which takes a moment.
 std::vector<SurveyedHost> survey_hosts(const std::vector<HostSlots>& hosts,
-                                       const std::string& interface);
+                                       const std::string& interface, bool asks_health = false);
 
 /// "10.0.0.2: 3 of 4 slots free, 2 of 4 GPUs free"
 std::string host_text(const SurveyedHost& host);

@@ -164,9 +164,12 @@ std::vector<CheckResult> SshBackend::check() {
     found.push_back({Level::warning, "Hosts", "none listed (--hosts, --hostfile)"});
     return found;
   }
-  for (const auto& host : survey_hosts(named, access_.get("interface"))) {
+  for (const auto& host : survey_hosts(named, access_.get("interface"), true)) {
     found.push_back({host.lack.empty() ? Level::ok : Level::error, host.name,
                      host.lack.empty() ? host_text(host) : host.lack});
+    for (const auto& fault : host.gpu_faults) {
+      found.push_back({Level::warning, host.name, fault});
+    }
   }
   return found;
 }

@@ -1,5 +1,6 @@
 # What a host has to give, behind facts.sh, for people: it starts nothing and leaves nothing. In front
-# of them stands interface, whose address is asked for.
+# of them stand interface, whose address is asked for, and asks_health, which is not empty where health()
+# is to say how its GPUs are.
 LC_ALL=C
 export LC_ALL
 busy() { sed -n 's/^cpu  *\([0-9]*\) \([0-9]*\) \([0-9]*\).*/\1 + \2 + \3/p' /proc/stat; }
@@ -19,5 +20,6 @@ echo "ranks $(taken_slots)"
 echo "gpus $(devices | grep -c .) $(free_devices | grep -c .)"
 echo "cpus $(grep -c '^processor' /proc/cpuinfo) $(getconf CLK_TCK)"
 echo "memory $(memory MemTotal) $(memory MemAvailable)"
+[ -z "$asks_health" ] || [ "$(devices | grep -c .)" = 0 ] || health 2>&1 | sed 's/^/health /'
 sleep 0.25 2>/dev/null || sleep 1
 echo "busy $(($(busy) - before))"

@@ -116,6 +116,8 @@ def test_a_faulty_gpu_is_left_out_or_its_host_refused(ssh, ssh_hosts):
         ssh.submit("any", *SHOW, flags=["--gpus=4", "--check-gpus=off"], env=env)
         assert devices(ssh, "any", 0) == ["0", "1", "2", "3"]
         ssh.dtrain("delete", "any")
+        checked = ssh.dtrain("check", env={"DTRAIN_SSH_HOSTS": "host1,host2"}).out.splitlines()
+        assert ["host1" in line for line in checked if fault in line] == [True]
     with ssh_hosts.tool("host1", "nvidia-smi", "echo 'Failed to initialize NVML: mismatch'; exit 18"):
         refused = ssh.submit("none", "true", flags=["--gpus=1"], env=env, expect=EXIT_ENGINE)
         assert "host1  nvidia-smi failed: Failed to initialize NVML: mismatch" in refused.err
