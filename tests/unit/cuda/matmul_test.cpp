@@ -119,6 +119,15 @@ TEST_CASE("the peak of a GPU is that of what it multiplies in") {
   gpu->multiply_in(DType::bf16);
   check(24.576, "FP8");
 }
+
+TEST_CASE("the peak of a workstation's GPU is known too") {
+  const WithBlas with_blas;
+  setenv("DTRAIN_FAKE_COMPUTE", "12", 1);
+  const auto gpu = make_gpu();
+  unsetenv("DTRAIN_FAKE_COMPUTE");
+  gpu->multiply_in(DType::bf16);
+  CHECK(gpu->peak_flops().a_second == doctest::Approx(3.072e12));
+}
 #endif
 
 TEST_CASE("a product of bf16 on a GPU is float64's but for its rounding, by cuBLASLt and without") {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>
@@ -71,12 +72,17 @@ class Gpu final : public CudaDevice {
   }
   PeakFlops peak_flops() const override {
     // Additions and multiplications a multiprocessor starts per cycle, in float32 and in 16 bits in
-    // tensor cores, for A100, H100, B200 and the like; not known for others.
+    // tensor cores, by the data sheets of A100, H100, B200, A10, L40S, RTX PRO 6000 and the like;
+    // GeForce has half of the latter, as sums are float32. Not known for others.
     const bool is_a100 = about_.major == 8 && about_.minor == 0;
+    const bool is_small = (about_.major == 8 && (about_.minor == 6 || about_.minor == 9)) ||
+                          (about_.major == 12 && about_.minor == 0);
+    const bool is_geforce = std::string_view(about_.name).find("GeForce") != std::string_view::npos;
     const int lanes = is_a100 ? 64 : about_.major >= 8 && about_.major <= 12 ? 128 : 0;
     const int of_16_bits = is_a100              ? 1024
                            : about_.major == 9  ? 2048
                            : about_.major == 10 ? 4096
+                           : is_small           ? (is_geforce ? 256 : 512)
                                                 : 0;
     const CudaStreamHandle& as = *stream_->handle();
     const auto peak = [&](int at_a_time, const char* type) {
