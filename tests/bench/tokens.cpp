@@ -18,7 +18,7 @@
 
 #include "trainer/clock.h"
 #include "trainer/text/tokenizer.h"
-#include "trainer/text/train_word_piece.h"
+#include "trainer/text/train_vocabulary.h"
 
 namespace {
 

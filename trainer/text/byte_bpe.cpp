@@ -12,13 +12,13 @@
 #include "submit/options/utf8.h"
 #include "trainer/errors.h"
 #include "trainer/json_file.h"
+#include "trainer/text/tokenizer_json.h"
 #include "trainer/text/unicode.h"
 
 namespace trainer {
 namespace {
 
 const std::array<std::string, 5> k_bpe_special = {"<pad>", "<unk>", "<s>", "</s>", "<mask>"};
-constexpr const char* k_gpt2_special = "<|endoftext|>"; ///< GPT-2's only special token.
 
 enum class BytePieceKind { letter, number, space, other };
 

@@ -10,7 +10,6 @@
 #include <unordered_map>
 
 #include "trainer/text/tokenizer.h"
-#include "trainer/text/tokenizer_json.h"
 
 namespace trainer {
 
@@ -39,6 +38,9 @@ class ByteBpe final : public Tokenizer {
   std::array<TokenId, 256> bytes_{};
   std::unordered_map<std::uint64_t, Merge> merges_; ///< Keyed by both tokens.
 };
+
+/// GPT-2's only special token, which ends a text.
+inline constexpr const char* k_gpt2_special = "<|endoftext|>";
 
 /// Length of the piece at the start of `text`; 0 if `text` is empty.
 std::size_t byte_bpe_piece(std::string_view text);

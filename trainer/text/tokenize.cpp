@@ -6,6 +6,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -15,8 +16,9 @@
 #include "trainer/data/token_shards.h"
 #include "trainer/errors.h"
 #include "trainer/monitor/console.h"
+#include "trainer/text/byte_bpe.h"
 #include "trainer/text/tokenizer.h"
-#include "trainer/text/train_word_piece.h"
+#include "trainer/text/train_vocabulary.h"
 #include "trainer/text/unicode.h"
 
 namespace trainer {
@@ -24,6 +26,9 @@ namespace {
 
 constexpr double k_megabyte = 1e6;
 constexpr std::size_t k_least_row = 8;
+constexpr std::int64_t k_bert_size = 30'522;
+constexpr std::int64_t k_gpt2_size = 50'257;
+constexpr const char* k_byte_bpe = "bpe";
 
 /// The texts, mapped or read, known to be UTF-8.
 class Texts {
@@ -144,47 +149,130 @@ std::string megabytes(std::uint64_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) / k_megabyte);
 }
 
+/// What is tokenized of a line: its end, too, where `with_end`. A blank one, which ends a document,
+/// has none.
+std::string_view text_of(std::string_view line, bool with_end, std::string& buffer) {
+  if (!with_end || line.empty()) {
+    return line;
+  }
+  buffer.assign(line).push_back('\n');
+  return buffer;
+}
+
+std::unique_ptr<Tokenizer> take_vocabulary(const TokenizeOptions& options,
+                                           const TokenizerOptions& words, Console& console) {
+  auto tokenizer =
+      load_tokenizer(options.vocabulary, options.cased ? std::optional(words) : std::nullopt);
+  const bool is_word_piece = dynamic_cast<const WordPiece*>(tokenizer.get()) != nullptr;
+  copy_tokenizer(options.vocabulary, options.output,
+                 options.cased && is_word_piece ? std::optional(words) : std::nullopt);
+  console.choices({{"vocabulary", fmt::format("{} tokens of {}, {}",
+                                              with_commas(double(tokenizer->vocabulary().size())),
+                                              options.vocabulary, tokenizer->kind())}});
+  return tokenizer;
+}
+
+/// Of the texts that the trainer then has read.
+template <typename Trainer>
+auto train_vocabulary(Trainer& trainer, const TokenizeOptions& options, std::int64_t size,
+                      const Texts& texts, Console& console) {
+  const bool with_end = std::is_same_v<Trainer, ByteBpeTrainer> && !options.lines;
+  const auto total = static_cast<std::int64_t>(texts.bytes() >> 10);
+  std::string buffer;
+  texts.each_line([&](std::string_view line, std::size_t done) {
+    trainer.read(text_of(line, with_end, buffer));
+    console.progress(static_cast<std::int64_t>(done >> 10), total, "KiB read");
+  });
+  const VocabularyTraining training{.size = static_cast<std::size_t>(size),
+                                    .least = static_cast<std::uint64_t>(options.min_frequency)};
+  return trainer.train(training, [&](std::size_t count) {
+    console.progress(static_cast<std::int64_t>(count), size, "token");
+  });
+}
+
+[[noreturn]] void refuse_text_without_words(const TokenizeOptions& options) {
+  throw DataError(fmt::format("{}: has no words to make a vocabulary of",
+                              dtrain::printable(options.texts.front())));
+}
+
+void make_word_piece(const TokenizeOptions& options, const TokenizerOptions& words,
+                     const Texts& texts, Console& console) {
+  const std::int64_t size = options.size == 0 ? k_bert_size : options.size;
+  WordPieceTrainer trainer(words);
+  const auto tokens = train_vocabulary(trainer, options, size, texts, console);
+  if (tokens.size() > static_cast<std::size_t>(size)) {
+    throw UsageError(fmt::format(
+        "--vocabulary-size={}: must be at least {}, the number of different characters in the text",
+        size, tokens.size()));
+  }
+  if (tokens.size() == word_piece_special_names().size()) {
+    refuse_text_without_words(options);
+  }
+  save_word_piece(tokens, words, options.output);
+}
+
+void make_byte_bpe(const TokenizeOptions& options, const Texts& texts, Console& console) {
+  ByteBpeTrainer trainer;
+  const auto made = train_vocabulary(
+      trainer, options, options.size == 0 ? k_gpt2_size : options.size, texts, console);
+  if (trainer.has_read_none()) {
+    refuse_text_without_words(options);
+  }
+  save_byte_bpe(made.tokens, made.merges, options.output);
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options, const Texts& texts,
                                           Console& console) {
   TokenizerOptions words;
   words.lowercase = !options.cased;
   if (!options.vocabulary.empty()) {
-    auto tokenizer =
-        load_tokenizer(options.vocabulary, options.cased ? std::optional(words) : std::nullopt);
-    const bool is_word_piece = dynamic_cast<const WordPiece*>(tokenizer.get()) != nullptr;
-    copy_tokenizer(options.vocabulary, options.output,
-                   options.cased && is_word_piece ? std::optional(words) : std::nullopt);
-    console.choices({{"vocabulary", fmt::format("{} tokens of {}, {}",
-                                                with_commas(double(tokenizer->vocabulary().size())),
-                                                options.vocabulary, tokenizer->kind())}});
-    return tokenizer;
+    return take_vocabulary(options, words, console);
   }
   const double started = now();
-  WordPieceTrainer trainer(words);
-  const auto total = static_cast<std::int64_t>(texts.bytes() >> 10);
-  texts.each_line([&](std::string_view line, std::size_t done) {
-    trainer.read(line);
-    console.progress(static_cast<std::int64_t>(done >> 10), total, "KiB read");
-  });
-  const WordPieceTraining training{.size = static_cast<std::size_t>(options.size),
-                                   .least = static_cast<std::uint64_t>(options.min_frequency)};
-  const std::vector<std::string> tokens = trainer.train(training, [&](std::size_t count) {
-    console.progress(static_cast<std::int64_t>(count), options.size, "token");
-  });
-  if (tokens.size() > training.size) {
-    throw UsageError(fmt::format(
-        "--vocabulary-size={}: must be at least {}, the number of different characters in the text",
-        options.size, tokens.size()));
+  if (options.type == k_byte_bpe) {
+    make_byte_bpe(options, texts, console);
+  } else {
+    make_word_piece(options, words, texts, console);
   }
-  if (tokens.size() == word_piece_special_names().size()) {
-    throw DataError(fmt::format("{}: has no words to make a vocabulary of",
-                                dtrain::printable(options.texts.front())));
+  auto tokenizer = load_tokenizer(options.output);
+  console.choices(
+      {{"vocabulary", fmt::format("{} tokens, {}, made of {} in {:.1f} s",
+                                  with_commas(double(tokenizer->vocabulary().size())),
+                                  tokenizer->kind(), megabytes(texts.bytes()), now() - started)}});
+  return tokenizer;
+}
+
+/// Throws UsageError for options that contradict each other.
+void check(const TokenizeOptions& options) {
+  if (!(options.held_out >= 0 && options.held_out < 100)) {
+    throw UsageError(
+        fmt::format("--held-out={}: must be from 0 to less than 100", options.held_out));
   }
-  save_word_piece(tokens, words, options.output);
-  console.choices({{"vocabulary", fmt::format("{} tokens, made of {} in {:.1f} s",
-                                              with_commas(double(tokens.size())),
-                                              megabytes(texts.bytes()), now() - started)}});
-  return load_tokenizer(options.output);
+  const TokenizeOptions none;
+  if (!options.vocabulary.empty()) {
+    const char* const flag = options.type != none.type                     ? "--vocabulary-type"
+                             : options.size != none.size                   ? "--vocabulary-size"
+                             : options.min_frequency != none.min_frequency ? "--min-frequency"
+                                                                           : nullptr;
+    if (flag != nullptr) {
+      throw UsageError(fmt::format("{}: is for a vocabulary that is made of the texts; drop it or "
+                                   "--vocabulary",
+                                   flag));
+    }
+  }
+  if (options.type != k_byte_bpe) {
+    return;
+  }
+  if (options.cased) {
+    throw UsageError("--cased: is for WordPiece; a byte-level BPE always keeps capital letters and "
+                     "accents; drop it or --vocabulary-type=bpe");
+  }
+  constexpr auto k_least = static_cast<std::int64_t>(ByteBpeTrainer::k_least_size);
+  if (options.size != none.size && options.size < k_least) {
+    throw UsageError(fmt::format("--vocabulary-size={}: must be at least {} with "
+                                 "--vocabulary-type=bpe: the 256 bytes and {}",
+                                 options.size, k_least, k_gpt2_special));
+  }
 }
 
 } // namespace
@@ -194,18 +282,22 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
   table.name = "tokenize";
   table.summary = "Turn text into tokens to train a language model on";
   table.description =
-      "Makes a WordPiece vocabulary like BERT's from the texts (or takes an existing one), "
-      "tokenizes the texts with it, and writes them to a folder for --data of dtrain-trainer. The "
+      "Makes a vocabulary from the texts (or takes an existing one), WordPiece like BERT's or, "
+      "with "
+      "--vocabulary-type=bpe, byte-level BPE like GPT-2's, tokenizes the texts with it, and writes "
+      "them to a folder for --data of dtrain-trainer. The "
       "texts are UTF-8; a blank line ends a document, and so does the end of a file.\n\nRows have "
       "--length tokens, [CLS] and [SEP] included. They are packed with documents, separated by "
-      "[SEP]; with --lines each line has rows of its own, padded with [PAD]. With GPT-2's "
-      "vocabulary, <|endoftext|> separates documents, line ends are kept, and a row continues "
+      "[SEP]; with --lines each line has rows of its own, padded with [PAD]. With a vocabulary "
+      "like GPT-2's, <|endoftext|> separates documents, line ends are kept, and a row continues "
       "where the one before it ends.\n\nThe folder holds manifest.json, the rows in files that "
-      "training maps into memory, and the vocabulary: vocab.txt and tokenizer_config.json, or "
-      "the files of --vocabulary.";
+      "training maps into memory, and the vocabulary: vocab.txt, or vocab.json and merges.txt, "
+      "with tokenizer_config.json, or the files of --vocabulary.";
   table.examples = {
       "# A vocabulary of 8,192 tokens, and rows of 128",
       "dtrain-trainer tokenize --vocabulary-size=8192 --output=tokens wiki.txt",
+      "# For --model=gpt2",
+      "dtrain-trainer tokenize --vocabulary-type=bpe --length=1024 --output=tokens wiki.txt",
       "# With the vocabulary of a model",
       "dtrain-trainer tokenize --vocabulary=bert-base-uncased --output=tokens a.txt b.txt"};
   table.options = {
@@ -228,10 +320,17 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
                "merges.txt (byte-level BPE) or with tokenizer.json (either), or one of these files "
                "[made from the texts]",
        .complete = dtrain::Complete::file},
+      {.flags = "--vocabulary-type",
+       .target = &options.type,
+       .metavar = "TYPE",
+       .help = "Kind of the vocabulary that is made: wordpiece (for --model=bert and roberta), or "
+               "bpe (byte-level BPE, for --model=gpt2) [wordpiece]",
+       .complete = dtrain::Complete::choices,
+       .choices = {"wordpiece", k_byte_bpe}},
       {.flags = "--vocabulary-size",
        .target = &options.size,
        .metavar = "N",
-       .help = "Largest size of the vocabulary that is made [30522]",
+       .help = "Largest size of the vocabulary that is made [30522, of bpe 50257]",
        .minimum = 16,
        .maximum = 1 << 24},
       {.flags = "--min-frequency",
@@ -239,7 +338,9 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
        .metavar = "N",
        .help = "Smallest count of a pair of tokens to merge them [2]",
        .minimum = 1},
-      {.flags = "--cased", .target = &options.cased, .help = "Keep capital letters and accents"},
+      {.flags = "--cased",
+       .target = &options.cased,
+       .help = "Keep capital letters and accents, as bpe always does"},
       {.flags = "--length",
        .target = &options.length,
        .metavar = "N",
@@ -260,18 +361,7 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
 }
 
 void tokenize(const TokenizeOptions& options) {
-  if (!(options.held_out >= 0 && options.held_out < 100)) {
-    throw UsageError(
-        fmt::format("--held-out={}: must be from 0 to less than 100", options.held_out));
-  }
-  const TokenizeOptions none;
-  if (!options.vocabulary.empty() &&
-      (options.size != none.size || options.min_frequency != none.min_frequency)) {
-    throw UsageError(
-        fmt::format("{}: is for a vocabulary that is made of the texts; drop it or "
-                    "--vocabulary",
-                    options.size != none.size ? "--vocabulary-size" : "--min-frequency"));
-  }
+  check(options);
   Console console(false, !options.no_progress);
   const Texts texts(options.texts);
   if (texts.bytes() == 0) {
@@ -287,15 +377,13 @@ void tokenize(const TokenizeOptions& options) {
                                          .is_packed = !options.lines,
                                          .held_out = options.held_out / 100});
   Rows rows(writer, tokenizer->special(), length, options.lines);
+  const bool with_end = !tokenizer->special().has_mask() && !options.lines;
+  std::string buffer;
   std::vector<TokenId> tokens;
   const auto total = static_cast<std::int64_t>(texts.bytes() >> 10);
   texts.each_line([&](std::string_view line, std::size_t done) {
     tokens.clear();
-    if (tokenizer->special().has_mask() || options.lines || line.empty()) {
-      tokenizer->encode(line, tokens);
-    } else { // Here tokens include the ends of lines.
-      tokenizer->encode(std::string(line) + "\n", tokens);
-    }
+    tokenizer->encode(text_of(line, with_end, buffer), tokens);
     rows.add(tokens);
     console.progress(static_cast<std::int64_t>(done >> 10), total, "KiB in tokens,");
   });

@@ -14,7 +14,8 @@ struct TokenizeOptions {
   std::vector<std::string> texts;
   std::string output;
   std::string vocabulary; ///< Empty: one is made of the text.
-  std::int64_t size = 30'522;
+  std::string type;       ///< Of the one that is made: wordpiece, as empty is, or bpe.
+  std::int64_t size = 0;  ///< 0: that of BERT's, or of GPT-2's.
   std::int64_t min_frequency = 2;
   std::int64_t length = 128;
   bool lines = false;

@@ -215,6 +215,13 @@ void remove_all_but(const FileTexts& files, const fs::path& folder) {
   }
 }
 
+/// The only files of a vocabulary in the folder then.
+void save(const FileTexts& files, const std::string& folder) {
+  make_folder(folder);
+  write_all(files, folder);
+  remove_all_but(files, folder);
+}
+
 } // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path,
@@ -283,9 +290,27 @@ void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOpti
                      const std::string& folder) {
   FileTexts files = {{k_word_piece, fmt::format("{}\n", fmt::join(tokens, "\n"))}};
   set_options(options, files);
-  make_folder(folder);
-  write_all(files, folder);
-  remove_all_but(files, folder);
+  save(files, folder);
+}
+
+void save_byte_bpe(const std::vector<std::string>& tokens, const Merges& merges,
+                   const std::string& folder) {
+  std::string numbers; // In order, as other programs write them.
+  TokenId id = 0;
+  for (const std::string& token : tokens) {
+    numbers += fmt::format("{}{}:{}", numbers.empty() ? "" : ",", Json(token).dump(), id++);
+  }
+  std::string lines = "#version: 0.2\n";
+  for (const auto& [left, right] : merges) {
+    lines += fmt::format("{} {}\n", left, right);
+  }
+  const Json config = {{"tokenizer_class", "GPT2Tokenizer"},
+                       {"add_prefix_space", false},
+                       {"bos_token", k_gpt2_special},
+                       {"eos_token", k_gpt2_special},
+                       {"unk_token", k_gpt2_special}};
+  save({{k_bpe, "{" + numbers + "}"}, {k_merges, lines}, {k_config, config.dump(2) + "\n"}},
+       folder);
 }
 
 } // namespace trainer

@@ -120,4 +120,9 @@ void copy_tokenizer(const std::string& path, const std::string& folder,
 void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOptions& options,
                      const std::string& folder);
 
+/// Writes them: vocab.json, merges.txt and GPT-2's tokenizer_config.json, the only files of a
+/// vocabulary in the folder then. Throws Error.
+void save_byte_bpe(const std::vector<std::string>& tokens, const Merges& merges,
+                   const std::string& folder);
+
 } // namespace trainer

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,8 +12,6 @@
 #include "trainer/text/tokenizer.h"
 
 namespace trainer {
-
-using Merges = std::vector<std::pair<std::string, std::string>>;
 
 struct TokenizerJson {
   bool is_bpe = false;

@@ -7,11 +7,15 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace trainer {
 
 using TokenId = std::int32_t;
+
+/// Of a byte pair encoding, in order: two tokens whose text together is a third's.
+using Merges = std::vector<std::pair<std::string, std::string>>;
 
 /// Ids of the special tokens.
 struct SpecialTokens {

@@ -187,12 +187,54 @@ def test_a_vocabulary_without_a_mask_and_one_too_small_are_one_line_each(home, t
     assert "none: cannot read this text" in said
 
 
-@pytest.mark.parametrize("flag", ["--vocabulary-size", "--min-frequency"])
+@pytest.mark.parametrize("flag", ["--vocabulary-size=50", "--min-frequency=50", "--vocabulary-type=bpe"])
 def test_options_of_a_vocabulary_to_make_are_refused_beside_one_to_take(home, text, tokenize, flag):
     tokenize(text, "-o", home.folder / "a", "--vocabulary-size=100")
-    said = tokenize(text, "-o", home.folder / "b", "--vocabulary", home.folder / "a", f"{flag}=50",
+    said = tokenize(text, "-o", home.folder / "b", "--vocabulary", home.folder / "a", flag,
                     expect=EXIT_USAGE).err
-    assert f"{flag}: is for a vocabulary that is made" in said and said.count("\n") == 1
+    assert f"{flag.partition('=')[0]}: is for a vocabulary that is made" in said and said.count("\n") == 1
+
+
+def test_a_byte_level_bpe_of_a_text_trains_a_gpt2_that_goes_on_with_it(home, text, tokenize):
+    folder = home.folder / "tokens"
+    tokenize(text, "-o", folder, "--vocabulary-size=100")
+    out = tokenize(text, "-o", folder, "--vocabulary-type=bpe", "--vocabulary-size=280", "--length=16").out
+    assert "280 tokens, byte-level BPE, made of" in out
+    assert not (folder / "vocab.txt").exists()
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    merges = (folder / "merges.txt").read_text().split("\n")[:-1]
+    assert list(vocabulary.values()) == list(range(280)) and vocabulary["<|endoftext|>"] == 0
+    assert merges[0] == "#version: 0.2"
+    assert [merge.replace(" ", "") for merge in merges[1:]] == list(vocabulary)[257:]
+    set_of = manifest(folder)
+    assert set_of["last"] == set_of["mask"] == 0
+    tokens = list(vocabulary)
+    row = memoryview((folder / "train-00000.tokens").read_bytes())[64:].cast("H")[:16]
+    assert "".join(tokens[token] for token in row).startswith("theĠquickĠbrownĠ")
+    again = tokenize(text, "-o", home.folder / "again", "--vocabulary", folder, "--length=16").out
+    assert "byte-level BPE" in again and manifest(home.folder / "again") == set_of
+    run = home.folder / "run"
+    home.trainer(f"--data={folder}", "--model=gpt2", "--layers=1", "--hidden=16", "--heads=2", "--max-length=32",
+                 "--batch-size=4", "--steps=2", f"--checkpoint-dir={run}")
+    said = home.trainer("generate", f"--checkpoint={run}", "the quick Brown", "--tokens=2").out
+    assert said.startswith("the quick Brown")
+
+
+@pytest.mark.parametrize("flags, said", [
+    (["--cased"], "--cased: is for WordPiece; a byte-level BPE always keeps capital letters and accents; drop it"),
+    (["--vocabulary-size=256"], "--vocabulary-size=256: must be at least 257 with --vocabulary-type=bpe"),
+])
+def test_what_a_byte_level_bpe_cannot_be_is_refused_before_anything_is_written(home, text, tokenize, flags, said):
+    err = tokenize(text, "-o", home.folder / "a", "--vocabulary-type=bpe", *flags, expect=EXIT_USAGE).err
+    assert said in err and err.count("\n") == 1
+    assert not (home.folder / "a").exists()
+
+
+def test_blank_lines_make_no_byte_level_bpe(home, text, tokenize):
+    text.write_text("\n\n")
+    err = tokenize(text, "-o", home.folder / "a", "--vocabulary-type=bpe", expect=1).err
+    assert "text.txt: has no words to make a vocabulary of" in err and err.count("\n") == 1
+    assert not (home.folder / "a").exists()
 
 
 def test_help_and_a_commands_name_show_that_commands_help(home):

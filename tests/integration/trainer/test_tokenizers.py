@@ -22,6 +22,10 @@ elif what == "train-wordpiece":
     tokenizer = BertWordPieceTokenizer(**options)
     tokenizer.train_from_iterator(lines, vocab_size=size, show_progress=False)
     tokenizer.save_model(folder)
+elif what == "train-gpt2":
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(lines, show_progress=False, special_tokens=["<|endoftext|>"], **options)
+    tokenizer.save_model(folder)
 elif what == "whole":
     tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
     tokenizer.add_tokens([AddedToken(**token) for token in options["added"]])
@@ -162,6 +166,19 @@ def test_added_tokens_are_found_as_tokenizers_finds_them(home, both, kind):
     assert len(own) == len(lines)
     differing = [(line, a, b) for line, a, b in zip(lines, real, own) if a != b]
     assert not differing, f"{len(differing)} of {len(lines)}, as {differing[:3]}"
+
+
+@pytest.mark.parametrize("size, least", [(3000, 2), (20000, 1)])
+def test_a_byte_level_bpe_made_of_a_text_is_the_one_that_tokenizers_makes(home, both, size, least):
+    lines = multilingual(seed=21, count=3000)
+    (home.folder / "text.txt").write_text("".join(line + "\n" for line in lines), newline="")
+    own = home.folder / "own"
+    home.trainer("tokenize", home.folder / "text.txt", "-o", own, "--vocabulary-type=bpe", "--lines",
+                 f"--vocabulary-size={size}", f"--min-frequency={least}")
+    real, ids = both("train-gpt2", home.folder, lines, {"vocab_size": size, "min_frequency": least}, [])
+    assert real == ids
+    for name in ("vocab.json", "merges.txt"):
+        assert (own / name).read_text() == (home.folder / name).read_text()
 
 
 def test_a_vocabulary_made_of_a_text_is_the_one_that_tokenizers_makes_but_for_ties(home, build, both):

@@ -7,7 +7,7 @@
 #include "trainer/errors.h"
 #include "trainer/text/byte_bpe.h"
 #include "trainer/text/tokenizer.h"
-#include "trainer/text/train_word_piece.h"
+#include "trainer/text/train_vocabulary.h"
 #include "trainer/text/unicode.h"
 
 using namespace trainer;
@@ -192,6 +192,56 @@ TEST_CASE("byte-level BPE merges by rank, the leftmost first, and gives the text
   folder.write("vocab.json", R"({"a": 0, "b": 7})");
   CHECK(contains(message_of<DataError>([&] { load_tokenizer(folder.path()); }),
                  "token b has the number 7"));
+}
+
+TEST_CASE("a byte-level BPE is made of the most frequent pairs, of equal ones the least numbers") {
+  ByteBpeTrainer trainer;
+  CHECK(trainer.has_read_none());
+  trainer.read("low low lower\n");
+  trainer.read("aaaa aaa\n");
+  const ByteBpeVocabulary made = trainer.train({.size = 1000});
+  // "low", 2 x "Ġlow", with "er", "aaaa", "Ġaaa": aa 5 times; then lo, ow 3 each, of which l is
+  // less.
+  const Merges expected = {{"a", "a"}, {"l", "o"}, {"lo", "w"}, {"Ġ", "low"}};
+  CHECK(made.merges == expected);
+  REQUIRE(made.tokens.size() == ByteBpeTrainer::k_least_size + 4);
+  CHECK(made.tokens.front() == "<|endoftext|>");
+  CHECK(made.tokens[1] == "!");
+  CHECK(made.tokens[256] == "Ń"); // The byte 0xAD, whose letter is the last of all.
+  CHECK(made.tokens[257] == "aa");
+  CHECK(made.tokens.back() == "Ġlow");
+  CHECK(trainer.train({.size = 259}).merges.size() == 2);
+  CHECK(trainer.train({.size = 1000, .least = 4}).merges == Merges{{"a", "a"}});
+}
+
+TEST_CASE(
+    "a byte-level BPE that was made gives any bytes back, and is its folder's only vocabulary") {
+  const TempFolder folder;
+  save_word_piece(k_words, {}, folder.path());
+  folder.write("tokenizer.json", "old");
+  ByteBpeTrainer trainer;
+  std::string bytes; // In an order that puts quotes, backslashes and continuations beside another.
+  for (int i = 0; i < 4096; ++i) {
+    bytes += static_cast<char>(i * i / 7 + i);
+  }
+  bytes += bytes;
+  trainer.read(bytes);
+  trainer.read("\"\\\"\\ é中 é中  é中\t\t'll 1234 1234\n");
+  const ByteBpeVocabulary made = trainer.train({.size = 600});
+  CHECK(made.merges.size() > 200);
+  save_byte_bpe(made.tokens, made.merges, folder.path());
+  CHECK_FALSE(std::filesystem::exists(folder / "vocab.txt"));
+  CHECK_FALSE(std::filesystem::exists(folder / "tokenizer.json"));
+  CHECK(read_file(folder / "vocab.json").starts_with(R"({"<|endoftext|>":0,"!":1,"\"":2,"#":3)"));
+  CHECK(read_file(folder / "merges.txt").starts_with("#version: 0.2\n"));
+  CHECK(contains(read_file(folder / "tokenizer_config.json"), "GPT2Tokenizer"));
+  const auto tokenizer = load_tokenizer(folder.path());
+  CHECK(tokenizer->vocabulary().tokens() == made.tokens);
+  CHECK_FALSE(tokenizer->special().has_mask());
+  std::vector<TokenId> ids;
+  tokenizer->encode(bytes, ids);
+  CHECK(ids.size() < bytes.size());
+  CHECK(tokenizer->decode(ids) == bytes);
 }
 
 TEST_CASE("bytes that are not UTF-8 are found wherever they stand") {

@@ -1,10 +1,13 @@
-#include "trainer/text/train_word_piece.h"
+#include "trainer/text/train_vocabulary.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <numeric>
 #include <queue>
 #include <unordered_map>
 
+#include "trainer/text/byte_bpe.h"
 #include "trainer/text/unicode.h"
 
 namespace trainer {
@@ -121,23 +124,25 @@ class Merging {
     Word& word = words_[number];
     TokenId* const tokens = tokens_.data() + word.first;
     const auto count = static_cast<std::int64_t>(word.count);
-    for (std::uint32_t i = 0; i + 1 < word.size; ++i) {
-      if (tokens[i] != left || tokens[i + 1] != right) {
+    std::uint32_t kept = 0;
+    for (std::uint32_t i = 0; i < word.size; ++i, ++kept) {
+      if (tokens[i] != left || i + 1 == word.size || tokens[i + 1] != right) {
+        tokens[kept] = tokens[i];
         continue;
       }
       change(left, right, number, -count);
-      if (i > 0) {
-        change(tokens[i - 1], left, number, -count);
-        change(tokens[i - 1], merged, number, count);
+      if (kept > 0) {
+        change(tokens[kept - 1], left, number, -count);
+        change(tokens[kept - 1], merged, number, count);
       }
-      tokens[i] = merged;
-      std::copy(tokens + i + 2, tokens + word.size, tokens + i + 1);
-      --word.size;
+      ++i;
       if (i + 1 < word.size) {
         change(right, tokens[i + 1], number, -count);
         change(merged, tokens[i + 1], number, count);
       }
+      tokens[kept] = merged;
     }
+    word.size = kept;
   }
 
   std::vector<Word> words_;
@@ -147,6 +152,44 @@ class Merging {
   std::vector<std::uint32_t> fresh_;
   std::priority_queue<Entry> heap_;
 };
+
+/// Tokens, numbered in the order in which they come.
+class Numbering {
+ public:
+  /// A new one's, too.
+  TokenId id_of(std::string token) {
+    const auto [found, is_new] = ids_.try_emplace(token, static_cast<TokenId>(tokens_.size()));
+    if (is_new) {
+      tokens_.push_back(std::move(token));
+    }
+    return found->second;
+  }
+  const std::string& token(TokenId id) const { return tokens_[static_cast<std::size_t>(id)]; }
+  std::size_t size() const { return tokens_.size(); }
+  std::vector<std::string> take() { return std::move(tokens_); }
+
+ private:
+  std::vector<std::string> tokens_;
+  std::unordered_map<std::string, TokenId> ids_;
+};
+
+/// Merges pairs until the vocabulary is full or none is frequent enough. join(left, right) is the
+/// token that a pair becomes.
+template <typename Join>
+void merge_pairs(Merging& merging, const VocabularyTraining& training, Numbering& tokens,
+                 const VocabularyProgress& progress, const Join& join) {
+  merging.settle();
+  while (tokens.size() < training.size) {
+    const Merging::Best best = merging.best();
+    if (best.count < std::max<std::uint64_t>(training.least, 1)) {
+      break;
+    }
+    merging.merge(best, tokens.id_of(join(tokens.token(best.left), tokens.token(best.right))));
+    if (progress) {
+      progress(tokens.size());
+    }
+  }
+}
 
 /// The `most` characters that are most frequent, in order.
 std::vector<char32_t> alphabet_of(const std::map<char32_t, std::uint64_t>& counts,
@@ -171,94 +214,104 @@ std::vector<char32_t> alphabet_of(const std::map<char32_t, std::uint64_t>& count
 } // namespace
 
 void WordPieceTrainer::read(std::string_view text) {
-  BertWords::split_at_spaces(text, [this](std::string_view piece) {
-    const auto [number, is_new] = pieces_.insert(piece);
-    if (is_new) {
-      counts_.push_back(0);
-    }
-    ++counts_[number];
-  });
+  BertWords::split_at_spaces(text, [this](std::string_view piece) { pieces_.add(piece); });
 }
 
-std::vector<std::string> WordPieceTrainer::train(const WordPieceTraining& training,
-                                                 const std::function<void(std::size_t)>& progress) {
-  ByteMap words;
-  std::vector<std::uint64_t> counts;
+std::vector<std::string> WordPieceTrainer::train(const VocabularyTraining& training,
+                                                 const VocabularyProgress& progress) {
+  WordCounts words;
   for (std::uint32_t piece = 0; piece < pieces_.size(); ++piece) {
-    words_.split(pieces_.key(piece), [&](std::string_view word) {
-      const auto [number, is_new] = words.insert(word);
-      if (is_new) {
-        counts.push_back(0);
-      }
-      counts[number] += counts_[piece];
-    });
+    words_.split(pieces_.word(piece),
+                 [&](std::string_view word) { words.add(word, pieces_.count(piece)); });
   }
   std::map<char32_t, std::uint64_t> character_counts;
   std::map<char32_t, TokenId> inside; // ##x
   std::u32string characters;
   for (std::uint32_t word = 0; word < words.size(); ++word) {
     characters.clear();
-    unicode::decode(words.key(word), characters);
+    unicode::decode(words.word(word), characters);
     for (std::size_t i = 0; i < characters.size(); ++i) {
-      character_counts[characters[i]] += counts[word];
+      character_counts[characters[i]] += words.count(word);
       if (i > 0) {
         inside[characters[i]] = -1;
       }
     }
   }
 
-  std::vector<std::string> tokens(word_piece_special_names().begin(),
-                                  word_piece_special_names().end());
-  std::unordered_map<std::string, TokenId> ids;
-  for (const std::string& token : tokens) {
-    ids.emplace(token, static_cast<TokenId>(ids.size()));
+  Numbering tokens;
+  for (const std::string& name : word_piece_special_names()) {
+    tokens.id_of(name);
   }
-  const auto id_of = [&](std::string token) { // A new one's, too.
-    const auto [found, is_new] = ids.try_emplace(token, static_cast<TokenId>(tokens.size()));
-    if (is_new) {
-      tokens.push_back(std::move(token));
-    }
-    return found->second;
-  };
   std::map<char32_t, TokenId> begins;
   for (const char32_t c : alphabet_of(character_counts, training.alphabet)) {
     std::string token;
     unicode::append_utf8(c, token);
-    begins[c] = id_of(std::move(token));
+    begins[c] = tokens.id_of(std::move(token));
   }
   std::erase_if(inside, [&](const auto& entry) { return !begins.contains(entry.first); });
   for (auto& [c, id] : inside) {
-    id = id_of("##" + tokens[static_cast<std::size_t>(begins[c])]);
+    id = tokens.id_of("##" + tokens.token(begins[c]));
   }
 
   Merging merging(words.size());
   std::vector<TokenId> word_tokens;
   for (std::uint32_t word = 0; word < words.size(); ++word) {
     characters.clear();
-    unicode::decode(words.key(word), characters);
+    unicode::decode(words.word(word), characters);
     word_tokens.clear();
     for (std::size_t i = 0; i < characters.size(); ++i) {
       if (const auto found = begins.find(characters[i]); found != begins.end()) {
         word_tokens.push_back(i == 0 ? found->second : inside[characters[i]]);
       }
     }
-    merging.add(word_tokens, counts[word]);
+    merging.add(word_tokens, words.count(word));
   }
-  merging.settle();
-  while (tokens.size() < training.size) {
-    const Merging::Best best = merging.best();
-    if (best.count < std::max<std::uint64_t>(training.least, 1)) {
-      break;
-    }
-    const std::string& right = tokens[static_cast<std::size_t>(best.right)];
-    const TokenId merged = id_of(tokens[static_cast<std::size_t>(best.left)] +
-                                 (right.starts_with("##") ? right.substr(2) : right));
-    merging.merge(best, merged);
-    if (progress) {
-      progress(tokens.size());
-    }
+  merge_pairs(merging, training, tokens, progress,
+              [](const std::string& left, const std::string& right) {
+                return left + (right.starts_with("##") ? right.substr(2) : right);
+              });
+  return tokens.take();
+}
+
+void ByteBpeTrainer::read(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t size = byte_bpe_piece(text);
+    pieces_.add(text.substr(0, size));
+    text.remove_prefix(size);
   }
-  return tokens;
+}
+
+ByteBpeVocabulary ByteBpeTrainer::train(const VocabularyTraining& training,
+                                        const VocabularyProgress& progress) const {
+  Numbering tokens;
+  tokens.id_of(k_gpt2_special);
+  std::array<std::size_t, 256> in_order{}; // Of their letters, as `tokenizers` numbers them.
+  std::iota(in_order.begin(), in_order.end(), 0);
+  std::sort(in_order.begin(), in_order.end(),
+            [](std::size_t a, std::size_t b) { return byte_letters()[a] < byte_letters()[b]; });
+  std::array<TokenId, 256> bytes{};
+  for (const std::size_t byte : in_order) {
+    std::string letter;
+    unicode::append_utf8(byte_letters()[byte], letter);
+    bytes[byte] = tokens.id_of(std::move(letter));
+  }
+
+  Merging merging(pieces_.size());
+  std::vector<TokenId> piece_tokens;
+  for (std::uint32_t piece = 0; piece < pieces_.size(); ++piece) {
+    piece_tokens.clear();
+    for (const char byte : pieces_.word(piece)) {
+      piece_tokens.push_back(bytes[static_cast<unsigned char>(byte)]);
+    }
+    merging.add(piece_tokens, pieces_.count(piece));
+  }
+  Merges merges;
+  merge_pairs(merging, training, tokens, progress,
+              [&](const std::string& left, const std::string& right) {
+                merges.emplace_back(left, right);
+                return left + right;
+              });
+  return {tokens.take(), std::move(merges)};
 }
 
 } // namespace trainer
