@@ -4,6 +4,7 @@
 //   bench-tokens encode VOCABULARY [ROUNDS]   {"tokens": …, "seconds": [ … ]}, of one thread
 //   bench-tokens train SIZE [ROUNDS]          {"tokens": …, "seconds": [ … ]}; the last round's
 //                                             vocabulary goes to standard error
+//   bench-tokens train-bpe SIZE [ROUNDS]      the same of a byte-level BPE
 // Options: cased, keep-accents, strip-accents, dirty, whole-cjk.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -81,6 +82,11 @@ void run(const Words& words) {
       std::vector<trainer::TokenId> ids;
       each_line(text, [&](std::string_view line) { tokenizer->encode(line, ids); });
       count = ids.size();
+    } else if (what == "train-bpe") {
+      trainer::ByteBpeTrainer trainer;
+      each_line(text, [&](std::string_view line) { trainer.read(line); });
+      vocabulary = trainer.train({.size = std::stoul(words.at(1))}).tokens;
+      count = vocabulary.size();
     } else {
       trainer::WordPieceTrainer trainer{trainer::TokenizerOptions()};
       each_line(text, [&](std::string_view line) { trainer.read(line); });

@@ -1,5 +1,5 @@
-"""Making a WordPiece vocabulary and cutting text by it, on one thread, beside `tokenizers`. The text
-is Debian's King James Bible, 4 MB."""
+"""Making a vocabulary, WordPiece or byte-level BPE, and cutting text by it, on one thread, beside
+`tokenizers`. The text is Debian's King James Bible, 4 MB."""
 import functools
 import os
 import pathlib
@@ -37,19 +37,22 @@ def rows(bench):
     own = bench.bin / "bench-tokens"
     real = [python, HERE / "peers" / "tokens_tokenizers.py"]
     with tempfile.TemporaryDirectory(prefix="dtrain-bench-") as folder:
-        made = subprocess.run([own, "train", str(SIZE)], input=text(), capture_output=True, text=True,
-                              check=True)
-        (pathlib.Path(folder) / "vocab.txt").write_text(made.stderr)
         measurements = {}
-        for what, argument in (("train", SIZE), ("encode", folder)):
-            measurements[what] = functools.partial(best_seconds, [own, what, argument])
-            if python:
-                measurements[f"real {what}"] = functools.partial(best_seconds,
-                                                                 [*real, what, argument])
+        for kind, train in (("wordpiece", "train"), ("bpe", "train-bpe")):
+            vocabulary = pathlib.Path(folder) / kind
+            subprocess.run([bench.bin / "dtrain-trainer", "tokenize", f"--vocabulary-type={kind}", "-o",
+                            vocabulary, f"--vocabulary-size={SIZE}", "-"], input=text(), text=True,
+                           capture_output=True, check=True)
+            for what, *words in ((f"{kind} train", train, SIZE), (f"{kind} encode", "encode", vocabulary)):
+                measurements[what] = functools.partial(best_seconds, [own, *words])
+                if python:
+                    measurements[f"real {what}"] = functools.partial(best_seconds, [*real, *words])
         results = bench.interleaved(measurements)
     speeds = {what: max(tokens / seconds for tokens, seconds in found)
               for what, found in results.items()}
     return [Row(f"{name}, 4 MB of English, 1 thread", "tokens/s", speeds[what], "tokenizers",
                 speeds.get(f"real {what}"), more_is_better=True, target=1, peer_found=bool(python))
-            for what, name in (("train", "making a vocabulary of 8,192 tokens"),
-                               ("encode", "cutting text into its tokens"))]
+            for what, name in (("wordpiece train", "making a vocabulary of 8,192 tokens"),
+                               ("wordpiece encode", "cutting text into its tokens"),
+                               ("bpe train", "making a byte-level BPE of 8,192 tokens"),
+                               ("bpe encode", "cutting text into its tokens of bytes"))]

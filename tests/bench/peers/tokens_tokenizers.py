@@ -1,9 +1,10 @@
-"""As bench-tokens: `train SIZE` or `encode FOLDER`, the text on standard input."""
+"""As bench-tokens: `train SIZE`, `train-bpe SIZE` or `encode FOLDER`, the text on standard input."""
 import json
+import pathlib
 import sys
 import time
 
-from tokenizers import BertWordPieceTokenizer
+from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
 
 what, argument = sys.argv[1:]
 lines = sys.stdin.read().split("\n")
@@ -12,8 +13,16 @@ if what == "train":
     tokenizer = BertWordPieceTokenizer()
     tokenizer.train_from_iterator(lines, vocab_size=int(argument), show_progress=False)
     tokens = tokenizer.get_vocab_size()
+elif what == "train-bpe":
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(lines, vocab_size=int(argument), show_progress=False,
+                                  special_tokens=["<|endoftext|>"])
+    tokens = tokenizer.get_vocab_size()
 else:
-    tokenizer = BertWordPieceTokenizer(f"{argument}/vocab.txt")
+    if pathlib.Path(f"{argument}/vocab.txt").exists():
+        tokenizer = BertWordPieceTokenizer(f"{argument}/vocab.txt")
+    else:
+        tokenizer = ByteLevelBPETokenizer(f"{argument}/vocab.json", f"{argument}/merges.txt")
     # The fast one does without the places of tokens in the text.
     encodings = tokenizer._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
     tokens = sum(len(encoding) for encoding in encodings)
