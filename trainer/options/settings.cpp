@@ -187,7 +187,6 @@ TransformerOptions transformer_options(const TrainerOptions& options) {
                                    options.model, options.initial_weights, given.name));
     }
     shape = given.transformer;
-    shape.vocabulary = 0; // The data's.
     if (options.preset != TrainerOptions().preset) {
       throw UsageError(
           fmt::format("--preset={}: {} in --initial-weights={} sets the shape; drop it",

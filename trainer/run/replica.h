@@ -2,6 +2,7 @@
 // shared out over them (strategy/shards.h).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 
@@ -29,7 +30,10 @@ inline ModelOptions fitted(ModelOptions model, const Dataset& data) {
       throw UsageError("--model=" + model.name + ": trains on images, and " + data.folder +
                        " is text; use --model=bert or gpt2");
     }
-    model.transformer.vocabulary = kind.vocabulary;
+    // Weights to begin with may have more rows than there are tokens, as padding.
+    model.transformer.vocabulary = std::max(model.transformer.vocabulary, kind.vocabulary);
+  } else {
+    model.transformer.vocabulary = 0;
   }
   return model;
 }

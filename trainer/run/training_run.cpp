@@ -35,6 +35,34 @@ RankSeconds seconds_of(const TrainingStep& training, const Communicator& communi
 
 std::uint64_t rounded_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
+/// 0: there is none.
+std::size_t vocabulary_beside(const std::string& weights) {
+  try {
+    return load_tokenizer(weights)->vocabulary().size();
+  } catch (const DataError&) {
+    return 0;
+  }
+}
+
+/// Of weights with more rows than --data has tokens: that the others are padding, and not the
+/// tokens of another vocabulary.
+void check_padding(const std::string& weights, const ModelOptions& model, const Dataset& data,
+                   const std::function<void(const std::string&)>& say) {
+  const std::size_t rows = model.transformer.vocabulary;
+  const std::size_t tokens = data.train.source->kind().vocabulary;
+  if (rows <= tokens) {
+    return;
+  }
+  if (const std::size_t beside = vocabulary_beside(weights); beside != 0 && beside != tokens) {
+    throw DataError(fmt::format("--initial-weights={0}: its vocabulary has {1} tokens, and that of "
+                                "--data={2} has {3}; tokenize the text with --vocabulary={0}",
+                                weights, beside, data.folder, tokens));
+  }
+  say(fmt::format("--initial-weights={}: has rows for {} tokens, and the vocabulary has {}; the "
+                  "other {} are kept, as padding",
+                  weights, rows, tokens, rows - tokens));
+}
+
 } // namespace
 
 TrainingRun::TrainingRun(const RunOptions& options, Device& device, const Dataset& data,
@@ -116,6 +144,7 @@ void TrainingRun::draw(const std::function<void(const std::string&)>& say) {
   const std::span<float> weights = is_apart ? drawn_.span() : parameters->values();
   replica_->model->initialize(settings_.seed, weights);
   if (!options_.initial_weights.empty()) {
+    check_padding(options_.initial_weights, fitted(options_.model, data_), data_, say);
     load_weights(find_weights(options_.initial_weights, say), replica_->model->tensors(), weights);
   }
   if (parameters) {

@@ -1,11 +1,14 @@
 """`dtrain-trainer fill`, and the folders in Hugging Face's form that it and training read and write."""
 import json
+import math
 import os
 import shutil
 import signal
+import struct
 
 import pytest
 
+from checkpoint_files import tensors
 from harness import EXIT_USAGE, until
 from trainer_process import end, start
 
@@ -83,6 +86,8 @@ def test_what_cannot_be_filled_is_named_in_one_line(home, tokens, fill):
         return error
 
     assert "the text has no [MASK]" in said("winter is cold", expect=EXIT_USAGE)
+    assert "the text is not UTF-8" in said(b"winter \xff is [MASK]", expect=EXIT_USAGE)
+    assert "the text is not UTF-8" in said(b"[MASK] \xe2\x82", expect=EXIT_USAGE)  # Cut off.
     assert "has 36 tokens, and the model reads at most 32" in said("[MASK] " * 34, expect=EXIT_USAGE)
     assert "config.json: there is none" in said(folder=tokens)
     config = json.loads((run / "config.json").read_text())
@@ -125,6 +130,52 @@ def test_a_run_that_begins_with_weights_takes_their_shape_and_refuses_another(ho
     assert "drop it" in said("--model=bert", "--preset=base", weights, expect=EXIT_USAGE)
     assert "has shape [64, 64]" in said("--model=bert", "--ff=48", weights, expect=1)
     assert "neither a whole checkpoint" in said("--model=bert", f"--initial-weights={tokens}", expect=1)
+
+
+def pad_vocabulary(folder, rows):
+    """Gives a model in Hugging Face's form rows of a quarter behind those of its tokens."""
+    config = json.loads((folder / "config.json").read_text())
+    raw = (folder / "model.safetensors").read_bytes()
+    length, = struct.unpack_from("<Q", raw)
+    header, body, padded, count = json.loads(raw[8:8 + length]), b"", {}, 0
+    for name, entry in header.items():
+        if name == "__metadata__":
+            padded[name] = entry
+            continue
+        values, shape = raw[8 + length:][slice(*entry["data_offsets"])], entry["shape"]
+        if shape[0] == config["vocab_size"]:
+            values += struct.pack("<f", 0.25) * (rows * math.prod(shape[1:]))
+            shape, count = [shape[0] + rows, *shape[1:]], count + 1
+        padded[name] = {**entry, "shape": shape, "data_offsets": [len(body), len(body) + len(values)]}
+        body += values
+    assert count == 2  # Of the embedding and the decoder's bias.
+    text = json.dumps(padded).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + rows}))
+
+
+@pytest.mark.parametrize("flags", [[], ["--precision=bf16"]], ids=["fp32", "bf16"])
+def test_rows_that_pad_a_vocabulary_are_kept_and_written_back(home, tokens, fill, flags):
+    model, again = home.folder / "model", home.folder / "again"
+    home.trainer(f"--data={tokens}", *SHAPE, "--steps=1", f"--export={model}")
+    before = fill(model, "winter is [MASK]")
+    pad_vocabulary(model, 5)
+    assert fill(model, "winter is [MASK]") == before
+    begin = [f"--data={tokens}", "--model=bert", f"--initial-weights={model}", "--steps=1", *flags]
+    out = home.trainer(*begin, "--learning-rate=1e-30", f"--export={again}").out
+    count = json.loads((model / "config.json").read_text())["vocab_size"]
+    assert (f"has rows for {count} tokens, and the vocabulary has {count - 5}; the other 5 are kept, "
+            "as padding\n") in out
+    assert tensors(again / "model.safetensors") == tensors(model / "model.safetensors")
+    assert json.loads((again / "config.json").read_text())["vocab_size"] == count
+    assert fill(again, "winter is [MASK]") == before
+    # But not where they are the words of another vocabulary than the text's.
+    with open(model / "vocab.txt", "a") as vocabulary:
+        vocabulary.write("spring\n")
+    error = home.trainer(*begin, expect=1).err
+    assert f"its vocabulary has {count - 4} tokens, and that of --data={tokens} has {count - 5}" in error
+    assert error.count("\n") == 1
 
 
 # Makes a random model beside a vocabulary, as Hugging Face saves it.
