@@ -3,52 +3,21 @@ import json
 
 import pytest
 
+import text_data
 from harness import EXIT_USAGE
 
-WORDS = "winter is cold and summer was warm but autumn leaves fell over quiet garden walls".split()
 SHAPE = ["--model=gpt2", "--layers=2", "--hidden=64", "--heads=2", "--max-length=48", "--dropout=0",
          "--learning-rate=0.005", "--batch-size=16"]
 
 
-def byte_letters():
-    """GPT-2's: a letter that shows for each byte."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    letters, more = {byte: chr(byte) for byte in shown}, 256
-    for byte in range(256):
-        if byte not in letters:
-            letters[byte] = chr(more)
-            more += 1
-    return letters
-
-
 @pytest.fixture
 def vocabulary(home):
-    """Bytes, words with the space before them, and the end of a text."""
-    folder = home.folder / "gpt2"
-    folder.mkdir()
-    letters = byte_letters()
-    tokens, merges = [letters[byte] for byte in range(256)], []
-    for word in WORDS:
-        made = letters[ord(" ")]
-        for letter in word:
-            if made + letter not in tokens:
-                merges.append(f"{made} {letter}")
-                tokens.append(made + letter)
-            made += letter
-    tokens.append("<|endoftext|>")
-    (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
-    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
-    return folder
+    return text_data.write_gpt2_vocabulary(home.folder / "gpt2")
 
 
 @pytest.fixture
 def tokens(home, vocabulary):
-    """A text that goes round, so that each word says the next."""
-    (home.folder / "text.txt").write_text(
-        "".join(" " + WORDS[i % len(WORDS)] for i in range(3000)) + "\n\n a text of its own\n")
-    home.trainer("tokenize", home.folder / "text.txt", "-o", home.folder / "tokens",
-                 f"--vocabulary={vocabulary}", "--length=24", "--held-out=5")
-    return home.folder / "tokens"
+    return text_data.write_gpt2(home, vocabulary, length=24)
 
 
 def test_what_a_run_has_learned_goes_on_with_a_text(home, tokens):
@@ -77,6 +46,8 @@ def test_what_a_run_has_learned_goes_on_with_a_text(home, tokens):
     assert "the model can continue at most 47" in said and said.count("\n") == 1
     said = home.trainer("fill", f"--checkpoint={home.folder / 'run'}", "a <mask>", expect=EXIT_USAGE).err
     assert "is of a gpt2" in said and "dtrain-trainer generate" in said and said.count("\n") == 1
+    said = generate(b" winter \xff is", expect=EXIT_USAGE).err
+    assert "the text is not UTF-8" in said and said.count("\n") == 1
     assert "--temperature=-1" in generate("a", "--temperature=-1", expect=EXIT_USAGE).err
 
 

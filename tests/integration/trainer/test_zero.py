@@ -180,6 +180,21 @@ def test_one_rank_trains_with_its_parameters_in_files_as_with_them_in_memory(hom
     assert not list(fast.iterdir())
 
 
+def test_more_ranks_than_the_smallest_model_has_chunks_share_it(home, train):
+    """Of its 805 parameters the last of 64 ranks own none."""
+    def learned(stage):
+        folder = home.folder / f"stage-{stage}"
+        for more in (["--steps=1"], ["--steps=2", "--resume"]):
+            train("--hidden=1", "--batch-size=1", f"--zero-stage={stage}", *more,
+                  "--devices=" + ",".join(f"cpu:{i}" for i in range(64)), f"--checkpoint-dir={folder}")
+        return tensors(checkpoints(folder)[-1])
+
+    whole = learned(0)
+    assert sum(map(len, whole.values())) == 3 * 4 * 805  # With Adam's moments.
+    for stage in STAGES:
+        assert learned(stage) == whole
+
+
 @pytest.mark.parametrize("flags, named", [
     (["--offload-optimizer=/nowhere"], "/nowhere: no file there for"),
     (["--offload-param=/tmp", "--zero-stage=2"], "--zero-stage=3"),
