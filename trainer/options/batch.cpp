@@ -32,7 +32,7 @@ std::string settle_elastic_batch(TrainerOptions& options) {
 /// What the file's elasticity says of so many ranks.
 void apply_elasticity(TrainerOptions& options, int ranks, bool is_elastic) {
   const ElasticityOptions& elastic = *options.elastic;
-  const ElasticBatch batch = elastic_batch(elastic);
+  const ElasticBatch batch = is_elastic ? elastic_batch(elastic) : elastic_batch(elastic, ranks);
   if (options.global_batch + options.batch_size + options.accumulation_steps > 0) {
     throw UsageError(fmt::format("--global-batch-size, --batch-size, --accumulation-steps: "
                                  "elasticity in --config={} chooses them; drop them",

@@ -213,7 +213,9 @@ bool ConfigFile::is_off(const std::string& key, const Json& value) const {
   const std::string section = key.substr(0, key.rfind('.'));
   const auto enabled = values_.find(section + ".enabled");
   const auto device = values_.find(section + ".device");
-  return value.is_null() || value == is_true_by_default(key) ||
+  const auto& trues = keys_true_by_default();
+  const bool is_true = std::find(trues.begin(), trues.end(), key) != trues.end();
+  return value.is_null() || value == is_true ||
          (enabled != values_.end() && enabled->first != key && enabled->second == false) ||
          (device != values_.end() && device->second == "none");
 }

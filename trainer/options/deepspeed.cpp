@@ -93,42 +93,23 @@ class ConfigReader {
   void read_elasticity() {
     ElasticityOptions elastic;
     bool is_enabled = false;
-    double version = 0.2;
     bool ignores_others = false;
     file_.take("elasticity.enabled", is_enabled);
-    file_.take("elasticity.version", version);
+    read_elastic_version(elastic);
     file_.take("elasticity.min_gpus", elastic.fewest_ranks);
     file_.take("elasticity.max_gpus", elastic.most_ranks);
     file_.take("elasticity.prefer_larger_batch", elastic.prefers_larger);
     file_.take("elasticity.ignore_non_elastic_batch_info", ignores_others);
-    const bool has_most = file_.take("elasticity.max_train_batch_size", elastic.most_samples);
+    file_.take("elasticity.max_train_batch_size", elastic.most_samples);
     const ConfigFile::Json* const sizes = file_.take("elasticity.micro_batch_sizes");
     if (!is_enabled) {
       file_.note_unless_enabled("elasticity.");
       return;
     }
-    if (!has_most || sizes == nullptr) {
-      throw UsageError(fmt::format("{}: elasticity needs max_train_batch_size and "
-                                   "micro_batch_sizes",
-                                   file_.name()));
-    }
-    const auto is_size = [&](const ConfigFile::Json& size) {
-      return size.is_number_unsigned() && size >= 1 && size <= elastic.most_samples;
-    };
-    if (!sizes->is_array() || sizes->empty() ||
-        !std::all_of(sizes->begin(), sizes->end(), is_size)) {
-      file_.refuse("elasticity.micro_batch_sizes",
-                   fmt::format("a list of whole numbers from 1 to max_train_batch_size, {}",
-                               elastic.most_samples));
-    }
-    elastic.passes = sizes->get<std::vector<std::int64_t>>();
+    read_elastic_passes(sizes, elastic);
     if (elastic.fewest_ranks > elastic.most_ranks) {
       throw UsageError(fmt::format("{}: elasticity.min_gpus is {}, more than max_gpus, {}",
                                    file_.name(), elastic.fewest_ranks, elastic.most_ranks));
-    }
-    constexpr double k_newest = 0.2;
-    if (version > k_newest) {
-      file_.refuse("elasticity.version", "0.1 or 0.2");
     }
     if (!ignores_others &&
         options_.global_batch + options_.batch_size + options_.accumulation_steps > 0) {
@@ -140,6 +121,36 @@ class ConfigReader {
     }
     options_.global_batch = options_.batch_size = options_.accumulation_steps = 0;
     options_.elastic = std::move(elastic);
+  }
+
+  void read_elastic_version(ElasticityOptions& elastic) {
+    constexpr double k_first = 0.1;
+    constexpr double k_newest = 0.2;
+    double version = k_newest;
+    file_.take("elasticity.version", version);
+    if (version != k_first && version != k_newest) {
+      file_.refuse("elasticity.version", "0.1 or 0.2");
+    }
+    elastic.fits_any_ranks = version == k_newest;
+  }
+
+  /// `sizes`: as in the file; null: the default's.
+  void read_elastic_passes(const ConfigFile::Json* sizes, ElasticityOptions& elastic) const {
+    const auto is_size = [&](const ConfigFile::Json& size) {
+      return size.is_number_integer() && size >= 1 && size <= elastic.most_samples;
+    };
+    const ConfigFile::Json passes = sizes != nullptr ? *sizes : ConfigFile::Json(elastic.passes);
+    if (!passes.is_array() || passes.empty() ||
+        !std::all_of(passes.begin(), passes.end(), is_size)) {
+      const std::string wanted = fmt::format(
+          "a list of whole numbers from 1 to max_train_batch_size, {}", elastic.most_samples);
+      if (sizes != nullptr) {
+        file_.refuse("elasticity.micro_batch_sizes", wanted);
+      }
+      throw UsageError(fmt::format("{}: elasticity.micro_batch_sizes is {} by default; give {}",
+                                   file_.name(), passes.dump(), wanted));
+    }
+    elastic.passes = passes.get<std::vector<std::int64_t>>();
   }
 
   void read_precision() {
@@ -229,7 +240,19 @@ class ConfigReader {
     }
     file_.take(params + "lr", options_.learning_rate);
     file_.take(params + "momentum", options_.momentum);
-    file_.take(params + "weight_decay", options_.weight_decay);
+    const bool has_decay = file_.take(params + "weight_decay", options_.weight_decay);
+    if (is_torch && (has_decay || options_.optimizer != "adamw")) {
+      file_.note_without_effect(params + "torch_adam"); // Which has only another default.
+    }
+    if (type == "Lamb" && !(file_.has(params + "max_coeff") && file_.has(params + "min_coeff"))) {
+      warnings_.push_back(fmt::format("{}: {}max_coeff and min_coeff, 10 and 0.01 by default in "
+                                      "DeepSpeed, have no effect here: Lamb's ratio |p| / |u| is "
+                                      "not clamped",
+                                      file_.name(), params));
+    }
+    if (type == "AdamW" && !is_decoupled) {
+      file_.note_without_effect(params + "adam_w_mode");
+    }
     file_.take(params + "eps", options_.epsilon);
     if (const ConfigFile::Json* betas = file_.take(params + "betas")) {
       const auto is_beta = [](const ConfigFile::Json& beta) {
@@ -328,6 +351,12 @@ class ConfigReader {
       rate.fall = file_.has(params + "cycle_second_step_size") ? rate.fall : rate.rise;
       rate.fall_stairs =
           file_.has(params + "cycle_second_stair_count") ? rate.fall_stairs : rate.rise_stairs;
+      for (const auto& [key, other] : {std::pair("decay_lr_rate", rate.decay_every),
+                                       std::pair("decay_step_size", rate.decay_rate)}) {
+        if (file_.has(params + key) && rate.*type->keys.at(key) > 0 && other <= 0) {
+          file_.note_without_effect(params + key);
+        }
+      }
       if (rate.rise <= 0) {
         throw UsageError(
             fmt::format("{}: {}cycle_first_step_size must be more than 0", file_.name(), params));

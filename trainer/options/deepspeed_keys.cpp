@@ -1,8 +1,5 @@
 #include "trainer/options/deepspeed_keys.h"
 
-#include <algorithm>
-#include <iterator>
-
 namespace trainer {
 
 const std::vector<std::string_view>& keys_without_effect() {
@@ -113,26 +110,41 @@ const std::vector<std::string_view>& keys_without_effect() {
   return keys;
 }
 
-bool is_true_by_default(std::string_view key) {
-  static constexpr std::string_view k_keys[] = {
+const std::vector<std::string_view>& keys_true_by_default() {
+  static const std::vector<std::string_view> keys = {
       "aio.overlap_events",
+      "autotuning.fast",
+      "autotuning.overwrite",
       "bf16.immediate_grad_update",
+      "checkpoint.checkpoint_serialization",
+      "checkpoint.writer.io_buffer_double",
       "comms_logger.prof_all",
+      "compile.double_buffer",
+      "compile.keep_int_input_tensors",
+      "compile.offload_activation_pin_memory",
       "flops_profiler.detailed",
+      "hybrid_engine.pin_parameters",
+      "managed_gradient_accumulation",
+      "nebula.enable_nebula_load",
       "optimizer.params.bias_correction",
+      "pipeline.grad_partitioned",
+      "pipeline.pipe_partitioned",
       "timers.throughput.enabled",
       "timers.throughput.synchronized",
       "zero_force_ds_cpu_optimizer",
       "zero_optimization.allgather_partitions",
       "zero_optimization.contiguous_gradients",
+      "zero_optimization.cpu_offload_use_pin_memory",
       "zero_optimization.ignore_unused_parameters",
       "zero_optimization.load_from_fp32_weights",
       "zero_optimization.memory_efficient_linear",
+      "zero_optimization.offload_optimizer.pin_memory",
+      "zero_optimization.offload_param.pin_memory",
       "zero_optimization.overlap_comm",
       "zero_optimization.override_module_apply",
       "zero_optimization.reduce_scatter",
       "zero_optimization.use_multi_rank_bucket_allreduce"};
-  return std::find(std::begin(k_keys), std::end(k_keys), key) != std::end(k_keys);
+  return keys;
 }
 
 const std::vector<ScheduleType>& schedule_types() {

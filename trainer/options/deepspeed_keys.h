@@ -16,7 +16,7 @@ const std::vector<std::string_view>& keys_without_effect();
 
 /// Those of them, or of their own keys, that are true where they are left out, and that the trainer
 /// does as if they were: it is false that asks for something else.
-bool is_true_by_default(std::string_view key);
+const std::vector<std::string_view>& keys_true_by_default();
 
 struct ScheduleType {
   const char* name;

@@ -43,6 +43,10 @@ std::vector<std::int64_t> ranks_that_share(std::int64_t samples, const Elasticit
   return {ranks.begin(), ranks.end()};
 }
 
+bool has(const std::vector<std::int64_t>& counts, std::int64_t ranks) {
+  return std::find(counts.begin(), counts.end(), ranks) != counts.end();
+}
+
 } // namespace
 
 ElasticBatch elastic_batch(const ElasticityOptions& options) {
@@ -66,6 +70,20 @@ ElasticBatch elastic_batch(const ElasticityOptions& options) {
     }
   }
   return best;
+}
+
+ElasticBatch elastic_batch(const ElasticityOptions& options, std::int64_t ranks) {
+  const ElasticBatch of_many = elastic_batch(options);
+  if (!options.fits_any_ranks || has(of_many.ranks, ranks)) {
+    return of_many;
+  }
+  std::int64_t best = 0;
+  for (const std::int64_t pass : options.passes) {
+    const std::int64_t samples = options.most_samples / (pass * ranks) * pass * ranks;
+    const bool is_preferred = options.prefers_larger ? samples > best : samples < best;
+    best = samples > 0 && (best == 0 || is_preferred) ? samples : best;
+  }
+  return best > 0 ? ElasticBatch{best, {ranks}} : of_many;
 }
 
 std::int64_t elastic_pass(const ElasticityOptions& options, std::int64_t samples,

@@ -45,9 +45,9 @@ std::string text_of(const TrainerOptions& o) {
          fmt::format("; {} {} {} {} {} {} {} {} {} {}", o.lr_schedule, o.warmup_type, rate.first,
                      rate.rise, rate.fall, rate.last, rate.rise_stairs, rate.fall_stairs,
                      rate.decay_every, rate.decay_rate) +
-         fmt::format("; {} {} {} {} {} {} {}", o.elastic.has_value(), elastic.most_samples,
+         fmt::format("; {} {} {} {} {} {} {} {}", o.elastic.has_value(), elastic.most_samples,
                      elastic.passes, elastic.fewest_ranks, elastic.most_ranks,
-                     elastic.prefers_larger, o.log_every) +
+                     elastic.prefers_larger, elastic.fits_any_ranks, o.log_every) +
          o.logdir;
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("what is offloaded to a disk goes to its folder, and to the host where
     return R"({"zero_optimization": {"stage": 3, )" + keys + "}}";
   };
   const Read disk = read(zero(R"("offload_optimizer": {"device": "nvme", "nvme_path": "/fast"},
-                                 "offload_param": {"device": "cpu", "pin_memory": true})"));
+                                 "offload_param": {"device": "cpu", "pin_memory": false})"));
   CHECK(disk.options.offload_optimizer == "/fast");
   CHECK(disk.options.offload_param == "cpu");
   REQUIRE(disk.warnings.size() == 1);
@@ -167,6 +167,9 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
   using Json = nlohmann::json;
   const Json none = Json::object();
   const Json adam = {{"optimizer", {{"type", "Adam"}}}};
+  const Json adamw = {{"optimizer", {{"type", "AdamW"}}}};
+  const Json l2_adam = with(adam, "optimizer.params.adam_w_mode", false);
+  const Json with_decay = with(adam, "optimizer.params.weight_decay", 0.5);
   const Json sgd = {{"optimizer", {{"type", "SGD"}}}};
   const Json lamb = {{"optimizer", {{"type", "Lamb"}}}};
   const Json fp16 = {{"fp16", {{"enabled", true}}}};
@@ -179,6 +182,8 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
   const Json cycle = {
       {"scheduler",
        {{"type", "OneCycle"}, {"params", {{"cycle_min_lr", 0.1}, {"cycle_max_lr", 0.2}}}}}};
+  const Json decaying = with(with(cycle, "scheduler.params.decay_step_size", 3),
+                             "scheduler.params.decay_lr_rate", 0.3);
   const Json elastic = {
       {"elasticity",
        {{"enabled", true}, {"max_train_batch_size", 48}, {"micro_batch_sizes", {4, 6}}}}};
@@ -232,8 +237,8 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
       {"scheduler.params.cycle_second_step_size", 5, &cycle},
       {"scheduler.params.cycle_first_stair_count", 5, &cycle},
       {"scheduler.params.cycle_second_stair_count", 5, &cycle},
-      {"scheduler.params.decay_step_size", 5, &cycle},
-      {"scheduler.params.decay_lr_rate", 0.5, &cycle},
+      {"scheduler.params.decay_step_size", 5, &decaying},
+      {"scheduler.params.decay_lr_rate", 0.5, &decaying},
       {"fp16.enabled", true, &none},
       {"fp16.loss_scale", 8, &fp16},
       {"fp16.initial_scale_power", 8, &fp16},
@@ -265,6 +270,7 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
       {"elasticity.min_gpus", 2, &elastic},
       {"elasticity.max_gpus", 4, &elastic},
       {"elasticity.prefer_larger_batch", false, &elastic},
+      {"elasticity.version", 0.1, &elastic},
       {"elasticity.ignore_non_elastic_batch_info", true, &batch_too}};
   for (const Key& key : setting) {
     CAPTURE(key.name);
@@ -288,12 +294,18 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
       {"tensorboard.output_path", "x", &none},
       {"elasticity.max_train_batch_size", 96, &none},
       {"bf16.check_grad_overflow", false, &none},
+      {"bfloat16.check_grad_overflow", false, &none},
       {"bf16.check_grad_overflow", false, &bf16}, // Clipping looks at all gradients.
       {"optimizer.params.bias_correction", false, &adam},
       {"optimizer.params.amsgrad", true, &adam},
+      {"optimizer.params.adam_w_mode", false, &adamw},    // As AdamW's name says that it is on.
+      {"optimizer.params.torch_adam", true, &l2_adam},    // Whose decay is 0 in PyTorch too.
+      {"optimizer.params.torch_adam", true, &with_decay}, // It only has another default.
       {"optimizer.params.max_coeff", 5, &lamb},
       {"optimizer.params.min_coeff", 5, &lamb},
       {"scheduler.params.cycle_momentum", true, &cycle},
+      {"scheduler.params.decay_step_size", 5, &cycle}, // Without the rate, and this without it.
+      {"scheduler.params.decay_lr_rate", 0.5, &cycle},
       {"scheduler.params.last_batch_iteration", 5, &warmup},
       {"zero_optimization.contiguous_gradients", false, &none},
       {"zero_optimization.reduce_scatter", false, &none},
@@ -311,11 +323,11 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
       {"zero_optimization.cpu_offload", true, &disk},
       {"zero_optimization.cpu_offload_param", true, &disk},
       {"zero_optimization.offload_optimizer.nvme_path", "/fast", &none},
-      {"zero_optimization.offload_optimizer.pin_memory", true, &host},
+      {"zero_optimization.offload_optimizer.pin_memory", false, &host},
       {"zero_optimization.offload_optimizer.ratio", 0.5, &host},
       {"zero_optimization.offload_optimizer.buffer_count", 5, &host},
       {"zero_optimization.offload_optimizer.nvme_path", "/fast", &host},
-      {"zero_optimization.offload_param.pin_memory", true, &host},
+      {"zero_optimization.offload_param.pin_memory", false, &host},
       {"zero_optimization.offload_param.buffer_size", 5, &host},
       {"zero_optimization.offload_param.nvme_path", "/fast", &host},
       {"csv_monitor.enabled", true, &none},
@@ -341,9 +353,35 @@ TEST_CASE("every key of DeepSpeed's that is changed sets something, or is named,
     const bool is_of_cycle = key.starts_with("scheduler.params.cycle") || key.ends_with("mom_rate");
     CAPTURE(key);
     CHECK(contains(outcome_of(with(is_of_cycle ? cycle : none, key, 7)).warnings, key));
-    const bool is_true = is_true_by_default(key);
+    const auto& trues = keys_true_by_default();
+    const bool is_true = std::find(trues.begin(), trues.end(), key) != trues.end();
     CHECK(contains(outcome_of(with(cycle, key, !is_true)).warnings, key));
     CHECK_FALSE(contains(outcome_of(with(cycle, key, is_true)).warnings, key));
+  }
+  for (const char* key : // True in DeepSpeed's own sources, where they are left out.
+       {"aio.overlap_events",
+        "autotuning.fast",
+        "autotuning.overwrite",
+        "bf16.immediate_grad_update",
+        "checkpoint.checkpoint_serialization",
+        "checkpoint.writer.io_buffer_double",
+        "comms_logger.prof_all",
+        "compile.double_buffer",
+        "compile.keep_int_input_tensors",
+        "compile.offload_activation_pin_memory",
+        "flops_profiler.detailed",
+        "hybrid_engine.pin_parameters",
+        "managed_gradient_accumulation",
+        "nebula.enable_nebula_load",
+        "pipeline.grad_partitioned",
+        "pipeline.pipe_partitioned",
+        "timers.throughput.synchronized",
+        "zero_optimization.cpu_offload_use_pin_memory",
+        "zero_optimization.offload_optimizer.pin_memory",
+        "zero_optimization.offload_param.pin_memory"}) {
+    CAPTURE(key);
+    CHECK(contains(outcome_of(with(none, key, false)).warnings, key));
+    CHECK_FALSE(contains(outcome_of(with(none, key, true)).warnings, key));
   }
   const std::vector<Key> refused = {
       {"optimizer.type", "OneBitAdam", &none},       {"optimizer.type", "Muon", &none},
@@ -368,6 +406,16 @@ TEST_CASE("OneCycle says that momentum does not cycle, unless the file wants non
   REQUIRE(warnings("").size() == 1);
   CHECK(contains(warnings("").front(), "scheduler.params.cycle_momentum"));
   CHECK(warnings(R"(, "cycle_momentum": false)").empty());
+}
+
+TEST_CASE("Lamb says that its ratio is not clamped, as DeepSpeed's is by default") {
+  const auto warnings = [](const std::string& params) {
+    return read(R"({"optimizer": {"type": "Lamb", "params": {)" + params + "}}}").warnings;
+  };
+  REQUIRE(warnings("").size() == 1);
+  CHECK(contains(warnings("").front(), "optimizer.params.max_coeff and min_coeff, 10 and 0.01"));
+  CHECK(warnings(R"("max_coeff": 5)").size() == 2);
+  CHECK(warnings(R"("max_coeff": 5, "min_coeff": 0.1)").size() == 1);
 }
 
 TEST_CASE("elasticity chooses the batch that DeepSpeed's chooses") {
@@ -404,12 +452,28 @@ TEST_CASE("elasticity's keys give a batch to ranks that can share it, or that co
   TrainerOptions elastic = found.options;
   CHECK(settle_batch(elastic, 5, true) ==
         "a step has 48 samples for any number of workers, in passes of at most 6");
-  TrainerOptions five = found.options;
+  TrainerOptions five = found.options; // Who have 40 = 2 × 4 × 5 by version 0.2, the newest.
+  CHECK(settle_batch(five, 5) == "a step has 40 samples (elasticity): 4 per pass and rank "
+                                 "(elasticity) × 2 passes (inferred) × 5 ranks");
+  five = found.options;
+  five.elastic->prefers_larger = false;
+  settle_batch(five, 5);
+  CHECK(five.global_batch == 30);
+  five = found.options;
+  CHECK(contains(message_of<UsageError>([&] { settle_batch(five, 13); }), "13 ranks cannot share"));
+  five = found.options;
+  five.elastic->fits_any_ranks = false; // Version 0.1.
   const std::string why = message_of<UsageError>([&] { settle_batch(five, 5); });
   CHECK(contains(why, "5 ranks cannot share elasticity's 48 samples in passes of 4, 6; use 1, 2, "
                       "3, 4, 6, 8, 12 ranks, or --min-workers"));
   CHECK(contains(refused(config(R"(, "train_batch_size": 64)")), "ignore_non_elastic_batch_info"));
-  CHECK(contains(refused(R"({"elasticity": {"enabled": true}})"), "needs max_train_batch_size"));
+  const Read sizes = read(R"({"elasticity": {"enabled": true}})");
+  REQUIRE(sizes.options.elastic);
+  CHECK(sizes.options.elastic->most_samples == 2000);
+  CHECK(sizes.options.elastic->passes == std::vector<std::int64_t>{2, 4, 6});
+  CHECK(contains(refused(R"({"elasticity": {"enabled": true, "max_train_batch_size": 5}})"),
+                 "elasticity.micro_batch_sizes is [2,4,6] by default; give a list of whole "
+                 "numbers from 1 to max_train_batch_size, 5"));
   CHECK(contains(refused(R"({"elasticity": {"enabled": true, "max_train_batch_size": 8,
                                             "micro_batch_sizes": [4, 16]}})"),
                  "elasticity.micro_batch_sizes is [4,16]"));
