@@ -1,8 +1,10 @@
 #include "trainer/options/options.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "trainer/errors.h"
 #include "trainer/options/deepspeed.h"
@@ -45,6 +47,65 @@ dtrain::CommandTable trainer_command(TrainerOptions& options) {
 }
 
 namespace {
+
+struct ScheduleFlag {
+  const char* flag;
+  double ScheduleFlags::*value;
+  double LearningRate::*sets;
+  std::vector<LearningRate::Schedule> of;
+};
+
+const std::vector<ScheduleFlag>& schedule_flags() {
+  using Flags = ScheduleFlags;
+  using Rate = LearningRate;
+  constexpr auto k_decay = Rate::Schedule::warmup_decay;
+  constexpr auto k_cosine = Rate::Schedule::warmup_cosine;
+  constexpr auto k_cycle = Rate::Schedule::one_cycle;
+  static const std::vector<ScheduleFlag> flags = {
+      {"--total-steps", &Flags::total_steps, &Rate::fall, {k_decay, k_cosine}},
+      {"--cosine-to", &Flags::cosine_to, &Rate::last, {k_cosine}},
+      {"--cycle-down-steps", &Flags::cycle_down_steps, &Rate::fall, {k_cycle}},
+      {"--cycle-stairs", &Flags::cycle_stairs, &Rate::rise_stairs, {k_cycle}},
+      {"--cycle-down-stairs", &Flags::cycle_down_stairs, &Rate::fall_stairs, {k_cycle}},
+      {"--cycle-decay-steps", &Flags::cycle_decay_steps, &Rate::decay_every, {k_cycle}},
+      {"--cycle-decay-rate", &Flags::cycle_decay_rate, &Rate::decay_rate, {k_cycle}}};
+  return flags;
+}
+
+/// Throws UsageError for those that the chosen schedule does not have.
+void apply_schedule_flags(TrainerOptions& options) {
+  const LearningRate::Schedule chosen = parse_schedule(options.lr_schedule);
+  ScheduleFlags& given = options.schedule_flags;
+  LearningRate& rate = options.schedule;
+  if (given.cycle_down_stairs < 0 && options.config.empty()) {
+    given.cycle_down_stairs = given.cycle_stairs;
+  }
+  for (const ScheduleFlag& flag : schedule_flags()) {
+    const double value = given.*flag.value;
+    if (value < 0) {
+      continue;
+    }
+    if (std::find(flag.of.begin(), flag.of.end(), chosen) == flag.of.end()) {
+      std::vector<std::string> names;
+      for (const LearningRate::Schedule schedule : flag.of) {
+        names.push_back(schedule_name(schedule));
+      }
+      throw UsageError(fmt::format("{}: --lr-schedule={} does not have it; use --lr-schedule={}",
+                                   flag.flag, options.lr_schedule, fmt::join(names, " or ")));
+    }
+    if (!std::isfinite(value)) {
+      throw UsageError(fmt::format("{}={}: must be 0 or greater", flag.flag, value));
+    }
+    rate.*flag.sets = value;
+  }
+  if ((given.cycle_decay_steps > 0 && rate.decay_rate <= 0) ||
+      (given.cycle_decay_rate > 0 && rate.decay_every <= 0)) {
+    throw UsageError(
+        fmt::format("{} needs the other: give --cycle-decay-steps and "
+                    "--cycle-decay-rate, or neither",
+                    given.cycle_decay_steps > 0 ? "--cycle-decay-steps" : "--cycle-decay-rate"));
+  }
+}
 
 /// Flags that the chosen optimizer or schedule does not take. A configuration may say them for the
 /// ones that it chooses itself.
@@ -96,6 +157,10 @@ TrainerOptions parse_trainer_options(const std::vector<std::string>& args) {
     configured.warnings = read_deepspeed_config(options.config, configured);
     parse(configured); // Flags go before the file.
     options = std::move(configured);
+  }
+  apply_schedule_flags(options);
+  if (options.consecutive_hysteresis) {
+    options.loss_scale.is_consecutive = 1;
   }
   if (!(options.learning_rate > 0)) {
     throw UsageError(

@@ -14,6 +14,17 @@
 
 namespace trainer {
 
+/// What only some of DeepSpeed's schedules have, as flags; below 0: not given.
+struct ScheduleFlags {
+  double total_steps = -1;
+  double cosine_to = -1;
+  double cycle_down_steps = -1;
+  double cycle_stairs = -1;
+  double cycle_down_stairs = -1;
+  double cycle_decay_steps = -1;
+  double cycle_decay_rate = -1;
+};
+
 struct TrainerOptions {
   std::string data = "fashion-mnist";
   std::string auto_shard = "auto";
@@ -51,10 +62,12 @@ struct TrainerOptions {
   std::string precision = "fp32";
   std::string matmul_precision = "highest"; ///< Or high, or fp8.
   LossScaleOptions loss_scale{.fixed = 0};
+  bool consecutive_hysteresis = false; ///< The flag.
   bool no_check_grad_overflow = false; ///< In bf16.
   double learning_rate = 3e-3;
   std::string lr_schedule = "cosine";
-  LearningRate schedule; ///< All of it but peak and kind: what goes by updates.
+  LearningRate schedule;        ///< All of it but peak and kind: what goes by updates.
+  ScheduleFlags schedule_flags; ///< Which go before what is in `schedule`.
   std::string warmup_type = "log";
   double beta1 = 0.9;
   double beta2 = 0.999;

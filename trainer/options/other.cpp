@@ -7,6 +7,82 @@ constexpr std::int64_t k_max_window = 1'000'000; ///< Seconds.
 
 } // namespace
 
+std::vector<dtrain::Option> output_flags(TrainerOptions& o) {
+  const std::string group = "Output";
+  return {
+      {.flags = "--log-every",
+       .target = &o.log_every,
+       .metavar = "STEPS",
+       .help = "Print a line every N steps [100]",
+       .group = group,
+       .minimum = 1},
+      {.flags = "--no-progress",
+       .target = &o.no_progress,
+       .metavar = "",
+       .help = "Show no progress bar, even on a terminal",
+       .group = group},
+      {.flags = "--logdir",
+       .target = &o.logdir,
+       .metavar = "DIR",
+       .help = "Write TensorBoard event files to this folder [none]",
+       .group = group,
+       .complete = dtrain::Complete::directory},
+      {.flags = "--csv",
+       .target = &o.csv,
+       .metavar = "FILE",
+       .help = "Append the values of each log line to this file, as CSV [none]",
+       .group = group,
+       .complete = dtrain::Complete::file},
+      {.flags = "--timeline",
+       .target = &o.timeline,
+       .metavar = "FILE",
+       .help = "At the end, write a timeline of all ranks to this file, as a Chrome trace [none]",
+       .group = group,
+       .complete = dtrain::Complete::file},
+      {.flags = "--checkpoint-dir",
+       .target = &o.checkpoint_dir,
+       .metavar = "DIR",
+       .help = "Save checkpoints (the model, and all that --resume needs) here: at the end, and "
+               "every --checkpoint-every steps, while training continues; if all ranks see the "
+               "folder, ranks that share a replica save a part each [none]",
+       .group = group,
+       .complete = dtrain::Complete::directory},
+      {.flags = "--checkpoint-every",
+       .target = &o.checkpoint_every,
+       .metavar = "STEPS",
+       .help = "Save a checkpoint every N steps [only at the end]",
+       .group = group,
+       .minimum = 1},
+      {.flags = "--keep",
+       .target = &o.keep,
+       .metavar = "N",
+       .help = "Number of newest checkpoints to keep [2]",
+       .group = group,
+       .minimum = 1},
+      {.flags = "--save-on-signal",
+       .target = &o.save_on_signal,
+       .metavar = "SIGNAL",
+       .help = "Signal on which a run saves a checkpoint and ends with exit code 75, so that a "
+               "scheduler restarts it: usr1, term, or both [usr1]",
+       .group = group,
+       .complete = dtrain::Complete::choices,
+       .choices = {"usr1", "term", "both"}},
+      {.flags = "--resume",
+       .target = &o.resume,
+       .metavar = "",
+       .help = "Continue from the newest checkpoint in --checkpoint-dir, bit for bit; start from "
+               "the beginning if there is none",
+       .group = group},
+      {.flags = "--export",
+       .target = &o.export_folder,
+       .metavar = "DIR",
+       .help = "At the end, write the model to this folder in Hugging Face's format: "
+               "model.safetensors, and for transformers config.json and the vocabulary [none]",
+       .group = group,
+       .complete = dtrain::Complete::directory},
+  };
+}
+
 std::vector<dtrain::Option> parameter_server_flags(TrainerOptions& o) {
   const std::string group = "Parameter servers (TF_CONFIG with ps)";
   return {
