@@ -4,13 +4,15 @@ import re
 
 import pytest
 
+import text_data
 from harness import EXIT_USAGE, held_ports
 
 BERT = ["--model=bert", "--layers=6", "--hidden=512", "--heads=8", "--ff=2048", "--max-length=32"]
 MODELS = {"mlp": ["--model=mlp", "--hidden=3072,3072", "--batch-size=64"],
           "bert": [*BERT, "--batch-size=16"],
           "recomputed": [*BERT, "--batch-size=64", "--checkpoint-activations"],
-          "bf16": [*BERT, "--batch-size=16", "--precision=bf16"]}
+          "bf16": [*BERT, "--batch-size=16", "--precision=bf16"],
+          "gpt2": ["--model=gpt2", *BERT[1:], "--batch-size=16"]}
 
 
 def planned(text):
@@ -57,6 +59,12 @@ def test_a_rank_takes_what_was_planned(home, data, tokens, model, stage):
     flags = [f"--data={data if model == 'mlp' else tokens}", *MODELS[model]]
     plan = check_plan(home, 4, flags, stage)
     assert sorted(plan) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_a_rank_takes_what_was_planned_of_a_gpt2(home, stage):
+    tokens = text_data.write_gpt2(home, text_data.write_gpt2_vocabulary(home.folder / "gpt2"), 32)
+    check_plan(home, 4, [f"--data={tokens}", *MODELS["gpt2"]], stage)
 
 
 @pytest.mark.parametrize("stage", [0, 3])
