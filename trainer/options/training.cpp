@@ -402,8 +402,8 @@ std::vector<dtrain::Option> training_flags(TrainerOptions& o) {
       {.flags = "--cycle-decay-steps",
        .target = &o.schedule_flags.cycle_decay_steps,
        .metavar = "N",
-       .help = "After the cycle, divide --warmup-from by 1 + --cycle-decay-rate for every N steps "
-               "[0: it stays]",
+       .help = "After the cycle, divide --warmup-from by 1 + --cycle-decay-rate × steps / N [0: it "
+               "stays]",
        .group = group,
        .minimum = 0,
        .maximum = k_max_warmup_steps},
