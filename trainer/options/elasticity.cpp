@@ -73,7 +73,7 @@ ElasticBatch elastic_batch(const ElasticityOptions& options) {
 }
 
 ElasticBatch elastic_batch(const ElasticityOptions& options, std::int64_t ranks) {
-  const ElasticBatch of_many = elastic_batch(options);
+  ElasticBatch of_many = elastic_batch(options);
   if (!options.fits_any_ranks || has(of_many.ranks, ranks)) {
     return of_many;
   }
