@@ -8,7 +8,8 @@
 namespace trainer {
 
 DeviceCommunicator::DeviceCommunicator(Communicator& inner, Device& device)
-    : ForwardingCommunicator(inner), device_(device), copies_(device.make_stream()) {}
+    : ForwardingCommunicator(inner), device_(device), out_(device.make_stream()),
+      in_(device.make_stream()) {}
 
 std::string DeviceCommunicator::describe() const {
   return world_size() == 1 ? inner().describe()
@@ -87,14 +88,14 @@ Communicator::Ticket DeviceCommunicator::start(Collective collective) {
     const Range on_device = call.collective.range;
     call.on_device = on_device.data();
     const Range mine = brought(call.collective);
-    copies_->wait(*device_.stream().record());
+    out_->wait(*device_.stream().record());
     if (call.collective.after != nullptr) {
-      copies_->wait(*std::exchange(call.collective.after, nullptr));
+      out_->wait(*std::exchange(call.collective.after, nullptr));
     }
     if (mine.count() > 0) {
-      copies_->copy(mine.data(), host + (mine.data() - on_device.data()), mine.size_bytes());
+      out_->copy(mine.data(), host + (mine.data() - on_device.data()), mine.size_bytes());
     }
-    call.copied = copies_->record();
+    call.copied = out_->record();
     call.collective.range = on_device.at(host);
   }
   copying_.push_back(std::move(call));
@@ -113,11 +114,10 @@ void DeviceCommunicator::wait_in(Stream& stream, Ticket ticket) {
     if (call.on_device != nullptr) {
       const Range result = got(call.collective); // On the host.
       if (result.count() > 0) {
-        copies_->copy(result.data(),
-                      call.on_device + (result.data() - call.collective.range.data()),
-                      result.size_bytes());
+        in_->copy(result.data(), call.on_device + (result.data() - call.collective.range.data()),
+                  result.size_bytes());
       }
-      stream.wait(*copies_->record());
+      stream.wait(*in_->record());
     }
   }
 }

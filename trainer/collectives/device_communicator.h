@@ -2,11 +2,13 @@
 //
 // What starts on the device's memory is copied to pinned memory on a stream of its own, once the
 // device's stream has made it, and goes to the communicator when it has come; wait_in() brings the
-// result back, and so backward, copies and the network go on beside each other:
+// result back on another, before what backward has still to make, and so backward, both ways'
+// copies and the network go on beside each other:
 //
 //   device's stream   backward ──┬─ backward ──────────────── ▼ update
-//   copies' stream               └─ to the host ┐             ┌ back
-//   network                                     └─ all_reduce ┘
+//   out                          └─ to the host ┐
+//   network                                     └─ all_reduce ┐
+//   in                                                        └ back
 //
 // Cost: each value once each way over the bus; of a reduce_scatter only a rank's own chunk comes
 // back, of an all_gather only it goes. Broadcasts and barriers take their turn behind what was
@@ -58,7 +60,8 @@ class DeviceCommunicator final : public ForwardingCommunicator {
   void give_on(Ticket end);
 
   Device& device_;
-  std::unique_ptr<Stream> copies_;
+  std::unique_ptr<Stream> out_; ///< Of copies to the host,
+  std::unique_ptr<Stream> in_;  ///< and back.
   std::list<Memory> memory_;
   std::deque<Call> copying_; ///< In order: not given on yet,
   std::deque<Call> given_;   ///< given on, not waited for yet.

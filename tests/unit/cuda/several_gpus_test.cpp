@@ -135,6 +135,29 @@ TEST_CASE("GPUs of unlike speeds bring their buckets in the same order, and lear
   }
 }
 
+TEST_CASE("a bucket's sum comes back to a GPU before that has made the next bucket") {
+  run_replicas(2, CrossDeviceOps::shares, [](Communicator& communicator) {
+    const auto gpu = make_gpu(communicator.rank());
+    DeviceCommunicator of_gpu(communicator, *gpu);
+    constexpr std::size_t k_bucket = 1024;
+    const std::span<float> gradients = of_gpu.allocate_on_device(2 * k_bucket);
+    const auto other = gpu->make_stream();
+    const auto first = of_gpu.start_all_reduce(gradients.first(k_bucket), "first");
+    for (int work = 0; work < 200; ++work) { // To ask for an event carries a little of it out.
+      gpu->stream().clear(gradients.data() + k_bucket, k_bucket * sizeof(float));
+    }
+    const auto made = gpu->stream().record();
+    const auto second = of_gpu.start_all_reduce(gradients.last(k_bucket), "second");
+    of_gpu.wait_in(*other, first);
+    other->record()->wait();
+    if (made->has_passed()) {
+      throw Error("the first bucket's sum has waited for the second bucket");
+    }
+    of_gpu.wait_in(*other, second);
+    other->record()->wait();
+  });
+}
+
 TEST_CASE("GPUs that reach each other's memory sum in the tree to the bits of the host's tree") {
   Task task = on_images();
   task.steps = 1;
