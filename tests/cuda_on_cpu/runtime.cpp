@@ -69,8 +69,8 @@ bool is_on_gpu(int gpu, const void* memory) {
 std::size_t live() {
   const std::lock_guard lock(world().mutex);
   std::size_t all = world().queues.size() + world().events.size() + world().noted.size() +
-                    world().graphs.size() + world().pinned.size() + world().reserved.size() +
-                    world().physical.size();
+                    world().graphs.size() + world().pinned.size() + world().registered.size() +
+                    world().reserved.size() + world().physical.size();
   for (const auto& [index, gpu] : world().gpus) {
     all += gpu.taken.size();
   }
@@ -99,6 +99,8 @@ const char* cudaGetErrorString(cudaError_t error) {
     return "unknown error";
   case cudaErrorIllegalAddress:
     return "an illegal memory access was encountered";
+  case cudaErrorNotSupported:
+    return "operation not supported";
   default:
     return "invalid argument";
   }
@@ -252,5 +254,26 @@ cudaError_t cudaFreeHost(void* memory) {
     fail("pinned memory is given back that was not given out");
   }
   delete[] room;
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned /*flags*/) {
+  const std::lock_guard lock(world().mutex);
+  ++world().calls[__func__];
+  if (number("DTRAIN_FAKE_REGISTER", 1) == 0) {
+    return cudaErrorNotSupported;
+  }
+  world().registered[static_cast<std::byte*>(memory)] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  Lock lock(world().mutex);
+  for (int index = 0; index < gpus(); ++index) {
+    run_all(lock, index);
+  }
+  if (world().registered.erase(static_cast<std::byte*>(memory)) != 1) {
+    fail("memory is unpinned that was not pinned");
+  }
   return cudaSuccess;
 }

@@ -17,6 +17,8 @@
 // DTRAIN_FAKE_EAGER=1: what is put on a stream beside a GPU's first one is carried out at once,
 // with what it waits for, and so before all else that the first one has still to do.
 //
+// DTRAIN_FAKE_REGISTER=0: no memory can be pinned that is there already.
+//
 // DTRAIN_FAKE_GPUS says how many there are (2); DTRAIN_FAKE_PEERS=0 that none reaches another's
 // memory; DTRAIN_FAKE_FREE how many bytes of one's memory are free, at most; DTRAIN_FAKE_PAGE how
 // many bytes a page of virtual memory has (65536; 0: the driver does not manage it);
@@ -51,7 +53,8 @@ bool is_on_gpu(int gpu, const void* memory);
 std::size_t live();
 
 /// Calls of the runtime's function `name` so far, of those that a step may make; of "kernel": that
-/// were put on a stream, of "noted": for a graph.
+/// were put on a stream, of "noted": for a graph; of "pageable": copies of memory of the host's
+/// that is not pinned.
 int calls(const std::string& name);
 /// Products that were planned so far (blas.cpp).
 int blas_plans();

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <thread>
@@ -155,6 +156,19 @@ double copy_seconds(int index, int peer, bool is_within) {
                               seconds_of(k_times, peer).value_or(0));
 }
 
+bool is_one_of(const std::map<const std::byte*, std::size_t>& ranges, const std::byte* at) {
+  auto behind = ranges.upper_bound(at);
+  return behind != ranges.begin() && at < std::prev(behind)->first + std::prev(behind)->second;
+}
+
+/// The host's, and not pinned.
+bool is_pageable(const void* memory) {
+  const auto* const at = static_cast<const std::byte*>(memory);
+  return !is_one_of(world().pinned, at) && !is_one_of(world().registered, at) &&
+         std::none_of(world().gpus.begin(), world().gpus.end(),
+                      [&](const auto& gpu) { return gpu.second.holds(at); });
+}
+
 /// A kernel; the one that fails does nothing.
 std::function<bool()> kernel_of(std::function<void()> work) {
   return [work = std::move(work)] {
@@ -268,6 +282,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
       }
       peer = index;
     }
+  }
+  if (is_pageable(from) || is_pageable(to)) {
+    ++world().calls["pageable"];
   }
   const auto copy = [=] {
     open(peer);

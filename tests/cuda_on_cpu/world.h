@@ -139,6 +139,7 @@ struct World {
   std::map<std::string, int> calls; ///< Of what a step may consist of; "kernel": those put there.
   int kernels = 0;                  ///< Carried out.
   cudaError_t error = cudaSuccess;  ///< Of all that is done from now on.
+  std::map<const std::byte*, std::size_t> registered; ///< Pinned where it was already.
 };
 
 World& world();

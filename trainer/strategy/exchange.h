@@ -7,6 +7,7 @@
 //   begin        a batch begins
 //   start        the gradients of a bucket are final: called once per bucket, in the arena's order,
 //                while backward goes on
+//   advance      what a GPU has done so far can go on: called while the host waits for it
 //   release      the model has read parameters of this batch for the last time
 //   synchronise  every bucket holds the gradients of all ranks
 //   sum_squares  the sum of their squares, if a step needs the norm
@@ -48,6 +49,7 @@ class Exchange {
 
   virtual void begin(const Batch& batch) = 0;
   virtual void start(std::size_t bucket) = 0;
+  virtual void advance() {}
   /// Of the first `count` parameters of the arena.
   virtual void release(std::size_t /*count*/) {}
   virtual void synchronise() = 0;

@@ -36,8 +36,9 @@ TrainingStep::TrainingStep(Communicator& communicator, Replica& replica, const S
       steps_ahead_(updates_ == Exchange::Updates::elsewhere ? 0 : k_steps_ahead),
       passes_(
           *replica.model, replica.device, options.rows_at_once, exchange_->buckets().front().size(),
-          !replica.device.is_host() && (updates_ == Exchange::Updates::with_pass ||
-                                        updates_ == Exchange::Updates::elsewhere),
+          !replica.device.is_host() &&
+              (updates_ == Exchange::Updates::with_pass ||
+               (updates_ == Exchange::Updates::elsewhere && exchange_->buckets().size() == 1)),
           [this](std::size_t count) { start(count); },
           [this](std::size_t count) { exchange_->release(count); }),
       outcomes_(replica.device), votes_(replica.registered), split_(split) {
@@ -81,6 +82,7 @@ void TrainingStep::collect(std::size_t most_under_way) {
         return;
       }
       communicator_.check();
+      exchange_->advance();
       std::this_thread::yield();
     }
     if (!replica_.device.is_host()) {

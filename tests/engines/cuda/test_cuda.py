@@ -248,6 +248,32 @@ def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
     assert run("cuda") == pytest.approx(run("cpu"), abs=1e-2)
 
 
+def start_served(program, data, workers, *flags, **variables):
+    """A server and its workers, each of which is shown a GPU of its own."""
+    ports = held_ports(1 + workers)
+    cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{port}" for port in ports[1:]]}
+    return [start(program, data, "--hidden=256,128", "--steps=6", "--batch-size=8", *flags,
+                  DTRAIN_JOB_TOKEN="a" * 32, CUDA_VISIBLE_DEVICES=str(index), DTRAIN_FAKE_GPUS="1",
+                  TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}),
+                  **variables)
+            for kind, count in (("ps", 1), ("worker", workers)) for index in range(count)]
+
+
+def test_two_gpus_are_workers_of_a_server_however_they_share_and_however_late(on_cpu, data):
+    def run(*flags, said="1 through shared memory", **variables):
+        tasks = start_served(on_cpu, data, 2, *flags, **variables)
+        outs = [end(task)[0] for task in tasks]
+        assert said in outs[1]
+        return held_out(outs[1])
+    expected = run("--device=cuda")
+    assert run("--device=cuda", "--transport=tcp", said="0 through shared memory") == expected
+    assert run("--device=cuda", DTRAIN_FAKE_KERNEL_US="100", DTRAIN_FAKE_COPY_US="500") == expected
+    assert run("--device=cuda", said="gpu:0 cannot pin memory that processes share",
+               DTRAIN_FAKE_REGISTER="0") == expected
+    assert expected == pytest.approx(run("--device=cpu"), abs=1e-2)
+    run("--device=cuda", "--update=async", "--max-staleness=2")  # Whose updates are of no fixed order.
+
+
 @pytest.mark.parametrize("flags, variables, said", [
     (["--devices=gpu:9"], {}, "--devices=gpu:9: there is no GPU 9 here, but 2, from 0 on"),
     (["--devices=gpu:1"], {"CUDA_VISIBLE_DEVICES": "0,GPU-none", "DTRAIN_FAKE_GPUS": "1"},

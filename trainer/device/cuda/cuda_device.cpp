@@ -213,6 +213,21 @@ class Gpu final : public CudaDevice {
                ? 0
                : Workspace::k_bytes + (copies ? Narrowed::most_bytes(values, is_fp8) : 0);
   }
+  Buffer pin(std::span<std::byte> memory, std::string& why) override {
+    use_gpu(index_, "pinning memory");
+    const cudaError_t error =
+        cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+    if (error != cudaSuccess) {
+      cudaGetLastError(); // Else the next kernel's launch would have this error.
+      why = cuda_text(error);
+      return {nullptr, 0, DType::u8, {Memory::Kind::pinned, index_}, nullptr};
+    }
+    note_memory(memory.data(), memory.size());
+    return {memory.data(), memory.size(), DType::u8, {Memory::Kind::pinned, index_}, [](void* at) {
+              forget_memory(at);
+              cudaHostUnregister(at);
+            }};
+  }
   const DtrainNccl* nccl(std::string& why) const override { return find_nccl(why); }
 
  private:

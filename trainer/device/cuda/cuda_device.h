@@ -8,7 +8,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "trainer/device/cuda/nccl.h"
@@ -33,6 +35,9 @@ class CudaDevice : public Device {
   virtual bool reach(const CudaDevice& other) = 0;
   /// The driver's rank of the link to a GPU that it reaches: links of one rank perform alike.
   virtual int link_rank(const CudaDevice& other) const = 0;
+  /// Host memory that is there already, as allocate_pinned()'s until the Buffer goes, which goes
+  /// first. Empty if CUDA pins no such memory; `why` then says why.
+  virtual Buffer pin(std::span<std::byte> memory, std::string& why) = 0;
   /// Null if there is none; `why` then says why.
   virtual const DtrainNccl* nccl(std::string& why) const = 0;
   /// Most bytes of its memory that products take besides their operands, which have up to so many
@@ -47,7 +52,7 @@ struct CudaHost {
 };
 
 /// Identifies a build. Trainer and plug-in share classes, so both must be of the same build.
-#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 15, C++ " __VERSION__
+#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 16, C++ " __VERSION__
 
 /// The one function that the plug-in exports: opens GPU number `index`. Returns null, before all
 /// else, if `build` differs from the plug-in's. Reports a usage error that begins with `flag` if

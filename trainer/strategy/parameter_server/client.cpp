@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 
+#include "trainer/device/cuda/cuda_device.h"
 #include "trainer/strategy/parameter_server/server_connection.h"
 
 namespace trainer {
@@ -26,20 +27,15 @@ class Unlocked {
 } // namespace
 
 ParameterClient::ParameterClient(PsJob job, const WorkerHello& self, std::size_t count,
-                                 Notice notice)
-    : job_(std::move(job)), self_(self), notice_(std::move(notice)),
-      own_(job_.shared_memory ? 0 : 2 * count) {
+                                 Notice notice, Device* device)
+    : job_(std::move(job)), self_(self), notice_(std::move(notice)) {
+  make_arenas(count, device);
   WorkerHello hello = self;
   hello.servers = static_cast<std::int64_t>(servers());
   hello.arena = count;
   if (job_.shared_memory) {
-    memory_ = SharedFile::create();
-    memory_.grow(SharedArenas::file_size(count));
-    arenas_ = SharedArenas(memory_, count);
     hello.memory = memory_.ticket();
   }
-  gradients_ = job_.shared_memory ? arenas_.gradients() : own_.span().first(count);
-  parameters_ = job_.shared_memory ? arenas_.parameters() : own_.span().last(count);
   halves_.resize(hello.gradients() == WireType::fp32 ? 0 : count);
   for (const std::string& address : job_.task.servers) {
     servers_.emplace_back(*this, LinkPurpose::parameter_server, address, hello);
@@ -61,6 +57,30 @@ ParameterClient::ParameterClient(PsJob job, const WorkerHello& self, std::size_t
 }
 
 ParameterClient::~ParameterClient() = default;
+
+void ParameterClient::make_arenas(std::size_t count, Device* device) {
+  if (job_.shared_memory) {
+    memory_ = SharedFile::create();
+    memory_.grow(SharedArenas::file_size(count));
+    arenas_ = SharedArenas(memory_, count);
+    if (CudaDevice* const gpu = device == nullptr ? nullptr : device->cuda(); gpu != nullptr) {
+      std::string why;
+      pinned_ = gpu->pin(arenas_.memory(), why);
+      job_.shared_memory = pinned_.size() > 0;
+      if (!job_.shared_memory) {
+        notice_(fmt::format("gpu:{} cannot pin memory that processes share ({}): gradients and "
+                            "parameters go over TCP to the servers of this machine, too",
+                            gpu->index(), why));
+      }
+    }
+  }
+  if (!job_.shared_memory) {
+    own_ = device == nullptr ? Buffer(2 * count) : device->allocate_pinned(2 * count, DType::f32);
+    std::fill_n(own_.data(), own_.size(), 0.0F); // Between tensors nobody writes.
+  }
+  gradients_ = job_.shared_memory ? arenas_.gradients() : own_.span().first(count);
+  parameters_ = job_.shared_memory ? arenas_.parameters() : own_.span().last(count);
+}
 
 std::string ParameterClient::describe() const {
   const auto sharing = std::count_if(servers_.begin(), servers_.end(),

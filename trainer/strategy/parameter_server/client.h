@@ -4,7 +4,8 @@
 // a chunk of each bucket, so that all have as much of what backward finishes first as of the rest.
 //
 // The model's arenas of parameters and gradients are the client's; where a server is on this host
-// it reads and writes them in place, through shared memory, and only headers travel.
+// it reads and writes them in place, through shared memory, and only headers travel. For a GPU they
+// are pinned; if it cannot pin shared memory, the values travel.
 //
 // A server that is gone or silent for peer_timeout is named by a notice and waited for, at most
 // rendezvous_timeout. When one has lost its values meanwhile, this worker has all servers restart
@@ -21,6 +22,7 @@
 
 #include "trainer/device/buffer.h"
 #include "trainer/device/cpu/kernels.h"
+#include "trainer/device/device.h"
 #include "trainer/job/heartbeat.h"
 #include "trainer/strategy/parameter_server/job.h"
 
@@ -28,9 +30,11 @@ namespace trainer {
 
 class ParameterClient {
  public:
-  /// Makes the arenas: `count` floats each. `self`: all but what is about one server, and the
-  /// memory. Connects nothing yet. Throws Error, UsageError.
-  ParameterClient(PsJob job, const WorkerHello& self, std::size_t count, Notice notice);
+  /// Makes the arenas: `count` floats each, pinned for `device` if that is a GPU; null: for the
+  /// CPU. `self`: all but what is about one server, and the memory. Connects nothing yet. The
+  /// device outlives it. Throws Error, UsageError.
+  ParameterClient(PsJob job, const WorkerHello& self, std::size_t count, Notice notice,
+                  Device* device = nullptr);
   ~ParameterClient();
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
@@ -56,7 +60,8 @@ class ParameterClient {
 
   /// Whether any server is without shared memory with this worker.
   bool sends_gradients() const;
-  /// The first `count` of gradients() are final: they are sent while the rest is computed.
+  /// The first `count` of gradients() are final: they are sent while the rest is computed. With the
+  /// same count again, sends on what the connections did not take.
   void final(std::size_t count);
 
   /// Describes the values in parameters().
@@ -88,6 +93,7 @@ class ParameterClient {
   class Server;
 
  private:
+  void make_arenas(std::size_t count, Device* device);
   void dial(Server& server);
   void await(std::list<Server>& asked, std::int64_t generation = INT64_MAX);
   void ask_all(FrameType type);
@@ -102,7 +108,8 @@ class ParameterClient {
   Notice notice_;
   SharedFile memory_;
   SharedArenas arenas_;
-  Buffer own_;
+  Buffer pinned_ = Buffer(0); ///< The shared memory, as a GPU's copies know it.
+  Buffer own_ = Buffer(0);
   std::span<float> parameters_;
   std::span<float> gradients_;
   std::vector<std::uint16_t> halves_; ///< Outgoing gradients in 16 bits.

@@ -127,6 +127,8 @@ class SharedArenas {
   explicit operator bool() const noexcept { return mapping_.size() > 0; }
   std::span<float> gradients() const { return gradients_; }
   std::span<float> parameters() const { return parameters_; }
+  /// All of it.
+  std::span<std::byte> memory() const { return {mapping_.data(), mapping_.size()}; }
 
  private:
   SharedFile::Mapping mapping_;

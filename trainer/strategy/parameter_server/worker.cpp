@@ -35,7 +35,7 @@ PsWorker::PsWorker(const PsJob& job, const Dataset& data, Device& device)
       alone_(make_single_rank(&device, fmt::format("worker {}", job.task.index))),
       replica_(fitted(job.run.model, data), device),
       client_(job, hello_of(job, data, device.is_host()), replica_.model->tensors().arena_size(),
-              say) {
+              say, &device) {
   replica_.place(client_.parameters(), client_.gradients());
   replica_.model->initialize(static_cast<std::uint64_t>(job.run.seed), client_.parameters());
   if (client_.has_chief()) {

@@ -35,6 +35,21 @@ WorkerOptions options_for(std::vector<std::string> servers, int worker, int work
   return options;
 }
 
+PsJob training_job(std::vector<std::string> servers, const Buckets& buckets, std::size_t rows,
+                   std::int64_t steps) {
+  PsJob job;
+  job.task.servers = std::move(servers);
+  job.task.workers = {"127.0.0.1:1"};
+  job.task.token = k_token;
+  job.run.step = {.buckets = buckets, .rows_at_once = rows};
+  job.run.accumulation_steps = 2;
+  job.run.steps = steps;
+  job.run.seed = 5;
+  job.run.learning_rate = {.peak = 2e-3};
+  job.peer_timeout = k_peer_timeout;
+  return job;
+}
+
 std::vector<float> work(const WorkerOptions& options, std::int64_t steps,
                         const std::function<void(std::int64_t)>& before_step,
                         std::function<void(const std::string&)> notice) {

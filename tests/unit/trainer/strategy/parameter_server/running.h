@@ -71,6 +71,10 @@ struct WorkerOptions {
 
 WorkerOptions options_for(std::vector<std::string> servers, int worker, int workers);
 
+/// The job of one worker that trains by Adam, two passes of `rows` in each of `steps` steps.
+PsJob training_job(std::vector<std::string> servers, const Buckets& buckets, std::size_t rows,
+                   std::int64_t steps);
+
 /// What a worker does; its last values.
 std::vector<float> work(
     const WorkerOptions& options, std::int64_t steps,

@@ -22,17 +22,7 @@ constexpr std::int64_t k_steps = 12;
 constexpr std::size_t k_rows = 16; ///< In a pass, of two a step.
 
 PsJob job_with(std::vector<std::string> servers) {
-  PsJob job;
-  job.task.servers = std::move(servers);
-  job.task.workers = {"127.0.0.1:1"};
-  job.task.token = k_token;
-  job.run.step = {.buckets = 16 << 10, .rows_at_once = k_rows};
-  job.run.accumulation_steps = 2;
-  job.run.steps = k_steps;
-  job.run.seed = 5;
-  job.run.learning_rate = {.peak = 2e-3};
-  job.peer_timeout = k_peer_timeout;
-  return job;
+  return training_job(std::move(servers), 16 << 10, k_rows, k_steps);
 }
 
 std::vector<float> train_with_servers(
