@@ -1,15 +1,18 @@
 """The trainer on a real GPU, with the plug-in that nvcc compiled."""
 import json
+import os
+import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 import idx_data
 import trainer_process
 from harness import held_ports
-from trainer_process import end, held_out
+from trainer_process import end, held_out, losses
 
 FLAGS = ["--steps=40", "--batch-size=64", "--hidden=64", "--log-every=20"]
 
@@ -56,6 +59,49 @@ def test_fp8_learns_nearly_what_bf16_learns_and_repeats_itself(build, data):
     assert held_out(fp8[0]) == held_out(fp8[1])
 
 
+def torch_python():
+    """A Python that has PyTorch: that of DTRAIN_TEST_TORCH, this one or the machine's; None: there is none."""
+    return next((python for python in (os.environ.get("DTRAIN_TEST_TORCH"), sys.executable, shutil.which("python3"))
+                 if python and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0), None)
+
+
+@pytest.fixture(scope="module")
+def tokens(build, tmp_path_factory):
+    """Rows of 32 tokens of a text whose words are a token each, so that no row is padded."""
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "text").write_text(" ".join("abcdefg"[i % 7] for i in range(30 * 24)))
+    subprocess.run([build.bin / "dtrain-trainer", "tokenize", folder / "text", "-o", folder / "tokens",
+                    "--vocabulary-size=40", "--length=32", "--held-out=0"], check=True, capture_output=True)
+    return folder / "tokens"
+
+
+MODELS = {"mlp": ["--model=mlp", "--hidden=64"],
+          "gpt2": ["--model=gpt2", "--layers=2", "--hidden=64", "--heads=2", "--ff=256", "--max-length=32",
+                   "--dropout=0"]}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_ten_steps_losses_are_those_of_pytorch_on_the_same_card(build, tokens, tmp_path, model):
+    python = torch_python()
+    if python is None:
+        pytest.skip("no python3 here has PyTorch")
+    data = tokens if model == "gpt2" else idx_data.write(tmp_path / "idx", train=64, test=64)
+    rows = 64
+    if model == "gpt2":
+        shard, = tokens.glob("train-*.tokens")
+        rows = (shard.stat().st_size - 64) // 2 // 32
+    parity = pathlib.Path(__file__).with_name("parity_torch.py")
+    said = subprocess.run([python, parity, model, data, tmp_path, "10", "0.2"], check=True, text=True,
+                          stdout=subprocess.PIPE, timeout=300).stdout
+    end(trainer_process.start(build.bin / "dtrain-trainer", data, "--device=cuda", *MODELS[model],
+                              f"--initial-weights={tmp_path}/model.safetensors", f"--batch-size={rows}", "--steps=10",
+                              "--optimizer=sgd", "--momentum=0", "--learning-rate=0.2", "--lr-schedule=constant",
+                              "--log-every=1", f"--csv={tmp_path}/losses.csv"))
+    found = losses(tmp_path / "losses.csv")
+    assert [found[step] for step in range(1, 11)] == pytest.approx(json.loads(said), rel=2e-4)
+    assert found[10] < 0.95 * found[1]
+
+
 @pytest.mark.parametrize("how, said", [("nccl", "NCCL "), ("ring", "copied to and from")])
 def test_two_ranks_on_one_gpu_learn_what_one_learns(build, data, how, said):
     port = str(held_ports(1)[0])
@@ -72,11 +118,21 @@ def test_two_ranks_on_one_gpu_learn_what_one_learns(build, data, how, said):
     check_close(outs[0], end(start(build, data, "--device=cuda"))[0])
 
 
-def test_a_worker_of_parameter_servers_computes_on_the_gpu(build, data):
-    ports = held_ports(2)
-    cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
-    tasks = [start(build, data, "--device=cuda", DTRAIN_JOB_TOKEN="a" * 32,
-                   TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}}))
-             for kind in ("ps", "worker")]
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_of_parameter_servers_compute_on_the_gpu(build, data, workers):
+    ports = held_ports(1 + workers)
+    cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{port}" for port in ports[1:]]}
+    tasks = [start(build, data, "--device=cuda", f"--batch-size={64 // workers}", DTRAIN_JOB_TOKEN="a" * 32,
+                   TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}))
+             for kind, count in (("ps", 1), ("worker", workers)) for index in range(count)]
     outs = [end(task)[0] for task in tasks]
     check_close(outs[1], end(start(build, data, "--device=cuda"))[0])
+
+
+def test_two_gpus_of_one_process_learn_what_one_learns(build, data):
+    process = start(build, data, "--devices=gpu:0,gpu:1", "--batch-size=32")
+    out, err = process.communicate(timeout=600)
+    if process.returncode != 0 and "gpu:1" in err:
+        pytest.skip("there is one GPU")
+    assert process.returncode == 0, err
+    check_close(out, end(start(build, data, "--device=cuda"))[0])

@@ -7,6 +7,7 @@ fails is repeated with DTRAIN_ELASTIC_SEED=N DTRAIN_ELASTIC_ROUNDS=1.
 import csv
 import ctypes
 import dataclasses
+import json
 import os
 import random
 import re
@@ -106,7 +107,7 @@ class Job:
 def job(home, data, tmp_path):
     jobs = []
 
-    def start(workers, *flags, folder="job"):
+    def start(workers, *flags, folder="job", data=data):
         jobs.append(Job(home, data, tmp_path / folder, workers, *flags))
         return jobs[-1]
     yield start
@@ -164,6 +165,25 @@ def test_a_global_batch_stays_whatever_the_number_of_workers(job, home, data):
     # The line of a step that a worker was lost with is of those that went on.
     others = [step for step in expected
               if found[step] != pytest.approx(expected[step], rel=0.02, abs=2e-3)]
+    assert len(others) <= 1, [(step, found[step], expected[step]) for step in others]
+
+
+def test_gpt2_keeps_the_batch_of_deepspeeds_elasticity_when_a_worker_dies(job, home, tokens, tmp_path):
+    config = home.folder / "ds_config.json"
+    config.write_text(json.dumps({"elasticity": {"enabled": True, "max_train_batch_size": 60,
+                                                 "micro_batch_sizes": [2, 6], "min_gpus": 1, "max_gpus": 4}}))
+    flags = ["--model=gpt2", "--layers=2", "--hidden=32", "--heads=2", "--max-length=32", "--dropout=0",
+             f"--config={config}", "--steps=300", "--log-every=1"]
+    alone = tmp_path / "alone.csv"
+    home.trainer(f"--data={tokens}", *flags, f"--csv={alone}")
+    run = job(3, *flags, "--min-workers=1", data=tokens)
+    until(lambda: len(run.steps()) > 5, run)
+    run.of_rank[1].kill()
+    run.wait()
+    assert re.search(r"lost rank 1 \(.*?\); 2 ranks continue from step", run.text()), run.text()
+    expected, found = losses(alone), losses(run.csv)
+    assert found.keys() == expected.keys() == set(range(1, 301))
+    others = [step for step in expected if found[step] != pytest.approx(expected[step], rel=0.02, abs=2e-3)]
     assert len(others) <= 1, [(step, found[step], expected[step]) for step in others]
 
 
