@@ -86,7 +86,7 @@ def test_a_bundle_for_a_machine_with_a_gpu_runs_wherever_it_is_copied(build, on_
     fake = run | {"DTRAIN_FAKE_GPUS": "1", "PYTHON": PYTHON, "HOME": str(tmp_path)}
     tests = subprocess.run([there / "run", "test", "-k", "parameter or ring"], env=fake,
                            cwd=tmp_path, capture_output=True, text=True)
-    assert "2 passed" in tests.stdout, tests.stdout + tests.stderr
+    assert "3 passed" in tests.stdout, tests.stdout + tests.stderr
     shutil.rmtree(there / "bin")
     broken = subprocess.run([there / "run", "test", "-k", "parameter"], env=fake, cwd=tmp_path,
                             capture_output=True)
