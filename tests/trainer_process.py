@@ -1,8 +1,11 @@
 """dtrain-trainer started by hand, with an environment that says nothing of another job."""
 import csv
+import json
 import os
 import re
 import subprocess
+
+from harness import held_ports
 
 NO_END = "--epochs=1000000"  # until it is ended
 
@@ -36,6 +39,15 @@ def gang_env(rank, size, port):
     return {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
             "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             "DTRAIN_JOB_TOKEN": "one of these tests"}
+
+
+def served_envs(workers):
+    """That of a parameter server, and those of its workers."""
+    ports = held_ports(1 + workers)
+    cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{port}" for port in ports[1:]]}
+    return [{"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}),
+             "DTRAIN_JOB_TOKEN": "one of these tests"}
+            for kind, count in (("ps", 1), ("worker", workers)) for index in range(count)]
 
 
 def ending_when_told(home):

@@ -11,7 +11,7 @@ import text_data
 import trainer_process
 from cuda_trainer import start, start_ranks
 from harness import held_ports
-from trainer_process import end, held_out
+from trainer_process import end, held_out, served_envs
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -235,13 +235,8 @@ def test_a_rank_that_is_lost_is_named_and_nccl_ended(on_cpu, data, how):
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
     def run(device):
-        ports = held_ports(2)
-        cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
         tasks = [start(on_cpu, data, f"--device={device}", "--steps=6", "--batch-size=16",
-                       f"--model={model}", DTRAIN_JOB_TOKEN="a" * 32,
-                       TF_CONFIG=json.dumps({"cluster": cluster,
-                                             "task": {"type": kind, "index": 0}}))
-                 for kind in ("ps", "worker")]
+                       f"--model={model}", **variables) for variables in served_envs(1)]
         outs = [end(task)[0] for task in tasks]
         return held_out(outs[1])
     # Adam makes the least rounding of what is near zero part of a step.
@@ -250,13 +245,9 @@ def test_a_worker_of_parameter_servers_computes_on_a_gpu(on_cpu, data, model):
 
 def start_served(program, data, workers, *flags, **variables):
     """A server and its workers, each of which is shown a GPU of its own."""
-    ports = held_ports(1 + workers)
-    cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{port}" for port in ports[1:]]}
     return [start(program, data, "--hidden=256,128", "--steps=6", "--batch-size=8", *flags,
-                  DTRAIN_JOB_TOKEN="a" * 32, CUDA_VISIBLE_DEVICES=str(index), DTRAIN_FAKE_GPUS="1",
-                  TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}),
-                  **variables)
-            for kind, count in (("ps", 1), ("worker", workers)) for index in range(count)]
+                  CUDA_VISIBLE_DEVICES=str(max(0, task - 1)), DTRAIN_FAKE_GPUS="1", **own, **variables)
+            for task, own in enumerate(served_envs(workers))]
 
 
 def test_two_gpus_are_workers_of_a_server_however_they_share_and_however_late(on_cpu, data):

@@ -12,7 +12,7 @@ import pytest
 import idx_data
 import trainer_process
 from harness import held_ports
-from trainer_process import end, held_out, losses
+from trainer_process import end, held_out, losses, served_envs
 
 FLAGS = ["--steps=40", "--batch-size=64", "--hidden=64", "--log-every=20"]
 
@@ -120,11 +120,8 @@ def test_two_ranks_on_one_gpu_learn_what_one_learns(build, data, how, said):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_of_parameter_servers_compute_on_the_gpu(build, data, workers):
-    ports = held_ports(1 + workers)
-    cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{port}" for port in ports[1:]]}
-    tasks = [start(build, data, "--device=cuda", f"--batch-size={64 // workers}", DTRAIN_JOB_TOKEN="a" * 32,
-                   TF_CONFIG=json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}))
-             for kind, count in (("ps", 1), ("worker", workers)) for index in range(count)]
+    tasks = [start(build, data, "--device=cuda", f"--batch-size={64 // workers}", **variables)
+             for variables in served_envs(workers)]
     outs = [end(task)[0] for task in tasks]
     check_close(outs[1], end(start(build, data, "--device=cuda"))[0])
 
