@@ -288,7 +288,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   }
   const auto copy = [=] {
     open(peer);
-    std::memcpy(to, from, bytes);
+    if (bytes > 0) { // Of none, CUDA takes null.
+      std::memcpy(to, from, bytes);
+    }
   };
   const bool is_within = gpu_of(current).holds(from) && gpu_of(current).holds(to);
   queue.work.push_back({once(copy), nullptr, nullptr, copy_seconds(current, peer, is_within)});

@@ -21,7 +21,7 @@ class Stream;
 /// to step is in StepState. For each value, where `g` is its gradient times the state's factor:
 ///
 ///   sgd    g += l2·p;  m = β1·m + g;  p -= step_size·m
-///   adam   p *= 1 - rate·decay;  g += l2·p;  m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;
+///   adam   g += l2·p;  p *= 1 - rate·decay;  m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;
 ///          p -= step_size·m / (sqrt(v)·inverse_correction2 + ε)
 ///   lamb   m and v as adam's;  u = step_size·m / (sqrt(v)·inverse_correction2 + ε) + decay·p;
 ///          p -= rate·ratio·u,  ratio = |p| / |u| over the tensor, 1 where either is 0

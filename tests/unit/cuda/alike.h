@@ -11,42 +11,6 @@
 
 namespace trainer::test {
 
-using Values = std::vector<float>;
-
-/// `values` on a device, in what it keeps activations in.
-class Activations {
- public:
-  Activations(Device& device, const Values& values)
-      : device_(&device), buffer_(device.allocate(values.size(), device.activation_type())) {
-    const std::vector<Bf16Value> halves(values.begin(), values.end());
-    device.stream().copy(is_float() ? static_cast<const void*>(values.data()) : halves.data(),
-                         buffer_.memory(), buffer_.bytes());
-  }
-  TypedPointer pointer() const { return buffer_; }
-  Values read() const {
-    Values values(buffer_.size());
-    std::vector<Bf16Value> halves(buffer_.size());
-    device_->stream().copy(buffer_.memory(),
-                           is_float() ? static_cast<void*>(values.data()) : halves.data(),
-                           buffer_.bytes());
-    return is_float() ? values : Values(halves.begin(), halves.end());
-  }
-
- private:
-  bool is_float() const { return buffer_.dtype() == DType::f32; }
-
-  Device* device_;
-  Buffer buffer_;
-};
-
-/// Rounded to bf16.
-inline Values rounded(Values values) {
-  for (float& value : values) {
-    value = Bf16Value(value);
-  }
-  return values;
-}
-
 /// The gradient of a bias of so many outputs is the sum of dy's rows, of which none is left out.
 inline void check_bias_gradient(Device& device, DType type, std::size_t rows, std::size_t outputs,
                                 bool accumulate) {

@@ -62,32 +62,6 @@ void check_close(const Values& found, const Values& expected) {
 
 } // namespace
 
-TEST_CASE("a convolution on a GPU gives the CPU's outputs, choices and gradients") {
-  // Odd sides, of which a row or column is in no pool; sums of more than one part; channels and
-  // outputs by fours, or one by one; more and fewer than a tile has.
-  for (const ConvolutionShape& s :
-       {ConvolutionShape{1, 2, 2, 1, 1}, ConvolutionShape{2, 5, 7, 3, 17},
-        ConvolutionShape{3, 4, 6, 16, 70}, ConvolutionShape{2, 5, 4, 37, 6},
-        ConvolutionShape{7, 28, 28, 1, 32}, ConvolutionShape{3, 7, 9, 8, 36},
-        ConvolutionShape{5, 14, 14, 32, 64}, ConvolutionShape{1, 5, 3, 68, 100}}) {
-    CAPTURE(s.height);
-    CAPTURE(s.outputs);
-    const Values x = numbers(s.images * s.height * s.width * s.channels, 1);
-    for (const bool accumulate : {false, true}) {
-      CpuDevice cpu(portable_kernels());
-      const auto made_gpu = make_gpu();
-      CudaDevice& gpu = *made_gpu;
-      const Convolved expected = convolve(cpu, s, x, accumulate);
-      const Convolved found = convolve(gpu, s, x, accumulate);
-      CHECK(found.chosen == expected.chosen);
-      check_close(found.y, expected.y);
-      check_close(found.dweight, expected.dweight);
-      check_close(found.dbias, expected.dbias);
-      check_close(found.dx, expected.dx);
-    }
-  }
-}
-
 TEST_CASE("a convolution of high precision on a GPU rounds to TF32, and nothing else") {
   const unit::Variable with_blas("DTRAIN_FAKE_BLAS", "1"); // Without it a GPU has no TF32.
   const auto made_gpu = make_gpu();

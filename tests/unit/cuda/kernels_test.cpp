@@ -25,33 +25,6 @@ Values squares_of(Values values) {
 
 } // namespace
 
-TEST_CASE("optimizers on a GPU update as on a CPU, whatever the length") {
-  const UpdateRule rule{.epsilon = 1e-4F, .l2 = 0.1F, .decay = 0.5};
-  for (const std::size_t n : {1, 31, 256, 1000, 100'003}) {
-    CAPTURE(n);
-    const Values second = squares_of(numbers(n, 3)); // A mean of squares.
-    const std::vector<Values> arrays = {numbers(n, 1), numbers(n, 2), second, numbers(n, 4),
-                                        Values(n)};
-    for (const float factor : {1.0F, 0.5F}) {
-      const std::vector<StepState> now = {
-          {.learning_rate = 0.02, .step_size = 0.01F, .inverse_correction2 = 2, .factor = factor}};
-      check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& at) {
-        On<StepState> state(device, now);
-        device.kernels().sgd(device.stream(), n, rule, state.data(), at[0], at[1], at[3]);
-      });
-      check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& at) {
-        On<StepState> state(device, now);
-        device.kernels().adam(device.stream(), n, rule, state.data(), at[0], at[1], at[2], at[3]);
-      });
-      check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& at) {
-        On<StepState> state(device, now);
-        device.kernels().lamb(device.stream(), n, rule, state.data(), at[0], at[1], at[2], at[4],
-                              at[3]);
-      });
-    }
-  }
-}
-
 TEST_CASE("optimizers on a GPU write what they update in bf16 too, and it alone") {
   const UpdateRule rule{.epsilon = 1e-4F, .l2 = 0.1F, .decay = 0.5};
   const auto gpu = make_gpu();
@@ -93,58 +66,6 @@ TEST_CASE("optimizers on a GPU write what they update in bf16 too, and it alone"
       }
     }
   }
-}
-
-TEST_CASE("flat kernels on a GPU begin wherever in memory, and leave what is beside them") {
-  constexpr std::size_t k_beside = 8;
-  const UpdateRule rule{.epsilon = 1e-4F, .l2 = 0.1F, .decay = 0.5};
-  for (const std::size_t begin : {1, 2, 4}) { // Of fours none, none, and all.
-    for (const std::size_t n : {1, 3, 1021, 1024}) {
-      CAPTURE(begin);
-      CAPTURE(n);
-      const std::size_t all = begin + n + k_beside;
-      const std::vector<Values> arrays = {
-          numbers(all, 1), numbers(all, 2), squares_of(numbers(all, 3)),
-          numbers(all, 4), Values(all, 7),  Values(2 * all, 7)};
-      check_alike(arrays, 2e-6, [&](Device& device, const std::vector<float*>& memory) {
-        On<StepState> state(device, {{.learning_rate = 0.02,
-                                      .step_size = 0.01F,
-                                      .inverse_correction2 = 2,
-                                      .factor = 0.5F}});
-        const Kernels& kernels = device.kernels();
-        Stream& stream = device.stream();
-        std::vector<float*> at = memory;
-        for (float*& array : at) {
-          array += begin;
-        }
-        kernels.sgd(stream, n, rule, state.data(), at[0], at[1], at[3]);
-        kernels.adam(stream, n, rule, state.data(), at[0], at[1], at[2], at[3]);
-        kernels.lamb(stream, n, rule, state.data(), at[0], at[1], at[2], at[4], at[3]);
-        kernels.muon_direction(stream, n, rule, state.data(), at[0], at[1], at[4]);
-        kernels.muon_take(stream, n, rule, state.data(), 0.5F, at[4], at[3]);
-        // Halves behind floats of another place, and bytes of any.
-        auto* const halves = reinterpret_cast<std::uint16_t*>(memory[5]) + begin;
-        kernels.narrow(stream, n, DType::bf16, at[3], halves);
-        kernels.widen(stream, n, DType::bf16, halves, at[4]);
-        kernels.blend(stream, n, 0.5F, at[4], 0.25F, at[1]);
-        auto* const bytes = reinterpret_cast<const std::uint8_t*>(memory[5]) + 2 * begin + 1;
-        kernels.bytes_to_floats(stream, n, bytes, at[4]);
-        const Buffer square = device.allocate(1, DType::f64);
-        kernels.squares(stream, n, at[3], static_cast<double*>(square.memory()));
-        kernels.normalise(stream, n, static_cast<double*>(square.memory()), at[3]);
-        stream.record()->wait(); // Before the square goes.
-      });
-    }
-  }
-}
-
-TEST_CASE("LAMB on a GPU takes a ratio of 1 for parameters that are all zero") {
-  check_alike({numbers(50, 1), Values(50), Values(50), Values(50), Values(50)}, 2e-6,
-              [&](Device& device, const std::vector<float*>& at) {
-                On<StepState> state(device, {{.learning_rate = 0.02, .step_size = 1}});
-                device.kernels().lamb(device.stream(), 50, {}, state.data(), at[0], at[1], at[2],
-                                      at[4], at[3]);
-              });
 }
 
 TEST_CASE("Muon on a GPU updates matrices as on a CPU, wide and tall") {
@@ -293,22 +214,6 @@ TEST_CASE("a norm of more values than a GPU's grid has threads is the CPU's, the
   CHECK(found.second == doctest::Approx(expected.second).epsilon(1e-9));
 }
 
-TEST_CASE("bytes become the CPU's floats on a GPU") {
-  std::vector<std::uint8_t> bytes(1037);
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<std::uint8_t>(i);
-  }
-  const auto made_gpu = make_gpu();
-  CudaDevice& gpu = *made_gpu;
-  On<std::uint8_t> from(gpu, bytes);
-  On<float> to(gpu, Values(bytes.size(), NAN));
-  gpu.kernels().bytes_to_floats(gpu.stream(), bytes.size(), from.data(), to.data());
-  Values expected(bytes.size());
-  CpuDevice cpu(portable_kernels());
-  cpu.kernels().bytes_to_floats(cpu.stream(), bytes.size(), bytes.data(), expected.data());
-  CHECK(to.read() == expected);
-}
-
 /// With labels kept as such a type, up to `largest`.
 template <typename Label>
 void check_gathering(DType type, std::size_t largest) {
@@ -379,113 +284,5 @@ TEST_CASE("16-bit floats on a GPU are the CPU's, bit for bit") {
       return std::pair(halves.read(), bits);
     };
     CHECK(run(gpu) == run(cpu));
-  }
-}
-
-TEST_CASE("softmax and cross-entropy on a GPU score as the CPU does, and add up") {
-  for (const std::size_t classes : {1, 2, 10, 33, 256, 1000}) {
-    for (const std::size_t rows : {1, 7, 64, 300}) {
-      CAPTURE(classes);
-      CAPTURE(rows);
-      Values logits = numbers(rows * classes, 5);
-      if (classes > 2) {
-        logits[1] = logits[2] = 7; // Of equal ones the first counts.
-      }
-      std::vector<std::int32_t> labels(rows);
-      for (std::size_t row = 0; row < rows; ++row) {
-        labels[row] = static_cast<std::int32_t>((row * 7 + classes / 2) % classes);
-      }
-      labels[0] = classes > 1 ? 1 : 0;
-      const auto run = [&](Device& device) {
-        On<float> z(device, logits);
-        On<std::int32_t> which(device, labels);
-        On<Score> score(device, {Score{1, 2, 3}});
-        On<float> half(device, {0.5F});
-        device.kernels().layers->softmax_cross_entropy(device.stream(), rows, classes, z.data(),
-                                                       which.data(), half.data(), z.data(),
-                                                       score.data());
-        return std::pair(z.read(), score.read()[0]);
-      };
-      CpuDevice cpu(portable_kernels());
-      const auto made_gpu = make_gpu();
-      CudaDevice& gpu = *made_gpu;
-      const auto [expected, expected_score] = run(cpu);
-      const auto [found, score] = run(gpu);
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-5).scale(1e-3));
-      }
-      CHECK(score.loss == doctest::Approx(expected_score.loss).epsilon(1e-6));
-      CHECK(score.correct == expected_score.correct);
-      CHECK(score.count == expected_score.count);
-    }
-  }
-}
-
-TEST_CASE(
-    "a last layer on a GPU scores as the CPU's does, and hands back the gradient of its input") {
-  for (const std::size_t classes : {1, 10, 32}) {
-    for (const std::size_t rows : {1, 64, 200}) {
-      CAPTURE(classes);
-      CAPTURE(rows);
-      const DenseShape shape{rows, rows == 64 ? 128U : 19U, classes};
-      std::vector<std::int32_t> labels(rows);
-      for (std::size_t row = 0; row < rows; ++row) {
-        labels[row] = static_cast<std::int32_t>((row * 7 + classes / 2) % classes);
-      }
-      const auto run = [&](Device& device, bool is_trained) {
-        On<float> x(device, numbers(rows * shape.inputs, 1)); // Half of which are below 0.
-        On<float> weight(device, numbers(classes * shape.inputs, 2));
-        On<float> bias(device, numbers(classes, 3));
-        On<std::int32_t> which(device, labels);
-        On<float> half(device, {0.5F});
-        On<float> change(device, Values(rows * classes, NAN));
-        On<float> dx(device, Values(rows * shape.inputs, NAN));
-        On<Score> score(device, {Score{1, 2, 3}});
-        device.kernels().layers->score(device.stream(), shape, x.data(), weight.data(), bias.data(),
-                                       which.data(), is_trained ? half.data() : nullptr,
-                                       change.data(), is_trained ? dx.data() : nullptr,
-                                       score.data());
-        Values all = change.read();
-        const Values of_input = is_trained ? dx.read() : Values{};
-        all.insert(all.end(), of_input.begin(), of_input.end());
-        return std::pair(all, score.read()[0]);
-      };
-      CpuDevice cpu(portable_kernels());
-      const auto made_gpu = make_gpu();
-      for (const bool is_trained : {true, false}) {
-        const auto [expected, expected_score] = run(cpu, is_trained);
-        const auto [found, score] = run(*made_gpu, is_trained);
-        for (std::size_t i = 0; i < expected.size(); ++i) {
-          REQUIRE(found[i] == doctest::Approx(expected[i]).epsilon(1e-4).scale(1e-2));
-        }
-        CHECK(score.loss == doctest::Approx(expected_score.loss).epsilon(1e-6));
-        CHECK(score.correct == expected_score.correct);
-        CHECK(score.count == expected_score.count);
-      }
-    }
-  }
-}
-
-TEST_CASE("weights' gradients that a GPU computes together are the CPU's, and add up") {
-  // Tiles that end within and without, and more layers than a launch takes.
-  const std::vector<DenseShape> shapes = {{64, 128, 10}, {100, 33, 65}, {1, 1, 1},
-                                          {5, 64, 32},   {128, 40, 7},  {64, 784, 3}};
-  std::vector<Values> arrays;
-  for (const DenseShape& s : shapes) {
-    arrays.push_back(numbers(s.rows * s.inputs, 1));
-    arrays.push_back(numbers(s.rows * s.outputs, 2));
-    arrays.push_back(numbers(s.outputs * s.inputs, 3));
-    arrays.push_back(numbers(s.outputs, 4));
-  }
-  for (const bool accumulate : {false, true}) {
-    check_alike(arrays, 1e-4, [&](Device& device, const std::vector<float*>& at) {
-      std::vector<Matmul> products;
-      for (std::size_t i = 0; i < shapes.size(); ++i) {
-        REQUIRE(is_small(shapes[i]));
-        products.push_back(shapes[i].backward_weight(at[4 * i], at[4 * i + 1], accumulate,
-                                                     at[4 * i + 2], at[4 * i + 3]));
-      }
-      device.kernels().layers->weight_gradients(device.stream(), products.size(), products.data());
-    });
   }
 }

@@ -33,7 +33,9 @@ std::unique_ptr<Event> CpuStream::record() { return std::make_unique<CpuEvent>()
 std::unique_ptr<Event> CpuStream::record_timed() { return std::make_unique<CpuEvent>(now()); }
 
 void CpuStream::copy(const void* from, void* to, std::size_t bytes) {
-  std::memcpy(to, from, bytes);
+  if (bytes > 0) { // Of none, both may be null.
+    std::memcpy(to, from, bytes);
+  }
 }
 
 void CpuStream::clear(void* memory, std::size_t bytes) { std::memset(memory, 0, bytes); }

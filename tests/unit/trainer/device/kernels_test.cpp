@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/trainer/device/on_device.h"
 #include "tests/unit/trainer/largest_difference.h"
 #include "trainer/device/cpu/bf16_products.h"
 #include "trainer/device/cpu/cpu_device.h"
@@ -14,18 +15,11 @@
 #include "trainer/random.h"
 
 using namespace trainer;
+using trainer::test::numbers;
 
 namespace {
 
 const std::unique_ptr<Stream> stream = CpuDevice().make_stream();
-
-std::vector<float> numbers(std::size_t count, std::uint32_t salt) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] = 2 * uniform(random_at(1, RandomStream::weights, salt, i)[0]) - 1;
-  }
-  return values;
-}
 
 void check_close(const std::vector<float>& a, const std::vector<float>& b, double tolerance) {
   CHECK(test::largest_difference(a, b) <= tolerance);
@@ -419,26 +413,6 @@ TEST_CASE("the loss over many classes is that over one panel, cut into panels") 
         rows, classes, labels.data(), bias.data(), 1, logits.data(), nullptr);
     CHECK(alone.loss == score.loss);
     CHECK(alone.correct == score.correct);
-  }
-}
-
-TEST_CASE("bytes become floats from 0 to 1") {
-  const std::uint8_t bytes[] = {0, 51, 255};
-  float floats[3];
-  best_kernels().bytes_to_floats(*stream, 3, bytes, floats);
-  CHECK(floats[0] == 0.0F);
-  CHECK(floats[1] == doctest::Approx(0.2));
-  CHECK(floats[2] == doctest::Approx(1.0));
-}
-
-TEST_CASE("the vectorised optimizers equal the plain ones") {
-  const auto plain = updated(portable_kernels());
-  for (const CpuKernels* fast : vectorised()) {
-    const auto found = updated(*fast);
-    for (std::size_t i = 0; i < plain.size(); ++i) {
-      CAPTURE(i);
-      check_close(plain[i], found[i], 1e-6F);
-    }
   }
 }
 

@@ -7,21 +7,12 @@
 #include <cmath>
 #include <vector>
 
-#include "trainer/device/device.h"
-#include "trainer/random.h"
+#include "tests/unit/trainer/device/gelu.h"
+#include "tests/unit/trainer/device/on_device.h"
 
 namespace trainer::test {
 
 using Epilogue = Matmul::Epilogue;
-
-/// Between -1 and 1, the same for the same `salt`.
-inline std::vector<float> some_numbers(std::size_t count, std::uint32_t salt) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] = 2 * uniform(random_at(1, RandomStream::weights, salt, i)[0]) - 1;
-  }
-  return values;
-}
 
 /// What a product leaves, and behind it what it must not touch.
 struct Product {
@@ -71,22 +62,6 @@ inline Product multiply_on(Device& device, Matmul s, const std::vector<float>& a
   return before;
 }
 
-inline double phi(double x) { return std::erfc(-x / std::sqrt(2.0)) / 2; }
-inline double gelu_slope_at(double x) {
-  constexpr double k_peak = 0.3989422804014327; // 1 / √(2π)
-  return phi(x) + x * k_peak * std::exp(-x * x / 2);
-}
-
-inline double gelu_share_at(double x) {
-  return (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x))) / 2;
-}
-/// By a difference of what is smooth.
-inline double gelu_tanh_slope_at(double x) {
-  constexpr double k_step = 1e-5;
-  return ((x + k_step) * gelu_share_at(x + k_step) - (x - k_step) * gelu_share_at(x - k_step)) /
-         (2 * k_step);
-}
-
 /// A and B of a product, or of a batch of them, and in float64 what they make, product after
 /// product, row after row: whatever its epilogue, it is the same.
 struct Operands {
@@ -103,8 +78,8 @@ inline Operands::Operands(const Matmul& s)
     : sums(s.batch * s.m * s.n), sizes(sums.size()), row_sums(s.m), row_sizes(s.m) {
   const Matmul one = s.one(0); // For its strides.
   const std::size_t last = s.batch - 1;
-  a = some_numbers(last * s.a_batch + (s.a_is_turned ? s.k : s.m) * one.a_row, 1);
-  b = some_numbers(last * s.b_batch + (s.b_is_turned ? s.n : s.k) * one.b_row, 2);
+  a = numbers(last * s.a_batch + (s.a_is_turned ? s.k : s.m) * one.a_row, 1);
+  b = numbers(last * s.b_batch + (s.b_is_turned ? s.n : s.k) * one.b_row, 2);
   for (std::size_t i = 0; i < s.batch; ++i) {
     const float* const of_a = a.data() + i * s.a_batch;
     const float* const of_b = b.data() + i * s.b_batch;
@@ -137,7 +112,7 @@ inline void check_matmul(Device& device, const Matmul& s, const Operands& operan
   const Matmul one = s.one(0); // For its strides.
   const std::size_t last = s.batch - 1;
   const std::size_t size_of_c = last * s.c_batch + s.m * one.c_row;
-  std::vector<float> with = some_numbers(size_of_c + s.n, 3);
+  std::vector<float> with = numbers(size_of_c + s.n, 3);
   for (float& value : with) {
     value *= 4;
   }

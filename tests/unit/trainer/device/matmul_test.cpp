@@ -23,12 +23,12 @@ struct Layers {
   static constexpr DenseShape k_first{6, 5, 19};
   static constexpr DenseShape k_second{6, 19, 3};
 
-  std::vector<float> x = some_numbers(6 * 5, 1);
-  std::vector<float> weight1 = some_numbers(19 * 5, 2);
-  std::vector<float> bias1 = some_numbers(19, 3);
-  std::vector<float> weight2 = some_numbers(3 * 19, 4);
-  std::vector<float> bias2 = some_numbers(3, 5);
-  std::vector<float> change = some_numbers(6 * 3, 6);
+  std::vector<float> x = numbers(6 * 5, 1);
+  std::vector<float> weight1 = numbers(19 * 5, 2);
+  std::vector<float> bias1 = numbers(19, 3);
+  std::vector<float> weight2 = numbers(3 * 19, 4);
+  std::vector<float> bias2 = numbers(3, 5);
+  std::vector<float> change = numbers(6 * 3, 6);
 
   /// In float64.
   double sum(bool is_gelu) const {
