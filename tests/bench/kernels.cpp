@@ -91,6 +91,8 @@ void flat(trainer::Device& device, Measured& measured) {
   constexpr std::size_t k_width = 1024;
   const trainer::NormShape shape{k_values / k_width, k_width, 1e-5F};
   const Buffer moments = device.allocate(2 * shape.rows, DType::f32);
+  rate("add_and_norm", 16,
+       [&] { kernels.text->add_and_norm(stream, shape, {}, g, p, m, v, p, moments.data()); });
   rate("norm", 8, [&] { kernels.text->norm(stream, shape, g, m, v, p, moments.data()); });
   rate("norm_backward", 12, [&] {
     kernels.text->norm_backward(stream, shape, g, moments.data(), m, false, p, {}, m, v);

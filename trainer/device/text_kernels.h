@@ -127,6 +127,10 @@ struct TextKernels {
   /// are written: mean and 1 / sqrt(variance + epsilon).
   void (*norm)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* gain,
                const float* shift, TypedPointer y, float* moments);
+  /// x = dropped x + residual, and norm() of that, in one pass.
+  void (*add_and_norm)(Stream&, const NormShape& shape, const Dropped& dropped,
+                       ConstTypedPointer residual, TypedPointer x, const float* gain,
+                       const float* shift, TypedPointer y, float* moments);
   /// dy becomes dx; or, if `onto` is not null, dx is added to `onto` and dy is undefined
   /// afterwards. dgain and dshift are overwritten, or added to with `accumulate`.
   void (*norm_backward)(Stream&, const NormShape& shape, ConstTypedPointer x, const float* moments,

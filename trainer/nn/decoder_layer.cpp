@@ -35,10 +35,11 @@ class DecoderLayer final : public TransformerLayer {
     heads_.forward(memory, n, room.wide, room.heads);
     text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(), heads(room.heads),
                    room.probabilities.data(), room.context);
-    mix_.forward_onto(memory, n, room.context, drop1_.drawn(), x, room.sum1);
-    norm2_.forward(memory, n, room.sum1, room.a, room.moments2.data());
+    const Residual left =
+        mix_.forward_before(memory, n, room.context, {drop1_.drawn(), x}, room.sum1);
+    norm2_.forward(memory, n, left, room.sum1, room.a, room.moments2.data());
     in_.forward_gelu(memory, n, room.a, room.u, room.g, Epilogue::gelu_tanh_bias);
-    out_.forward_onto(memory, n, room.g, drop2_.drawn(), room.sum1, y_);
+    out_.forward_onto(memory, n, room.g, {drop2_.drawn(), room.sum1}, y_);
     return y_;
   }
 

@@ -39,11 +39,13 @@ class EncoderLayer final : public TransformerLayer {
     value_.forward(memory, n, x, of.value, of.stride);
     text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(), of,
                    room.probabilities.data(), room.context);
-    mix_.forward_onto(memory, n, room.context, drop1_.drawn(), x, room.sum1);
-    norm1_.forward(memory, n, room.sum1, room.a, room.moments1.data());
+    const Residual left1 =
+        mix_.forward_before(memory, n, room.context, {drop1_.drawn(), x}, room.sum1);
+    norm1_.forward(memory, n, left1, room.sum1, room.a, room.moments1.data());
     in_.forward_gelu(memory, n, room.a, room.u, room.g);
-    out_.forward_onto(memory, n, room.g, drop2_.drawn(), room.a, room.wide);
-    norm2_.forward(memory, n, room.wide, y_, room.moments2.data());
+    const Residual left2 =
+        out_.forward_before(memory, n, room.g, {drop2_.drawn(), room.a}, room.wide);
+    norm2_.forward(memory, n, left2, room.wide, y_, room.moments2.data());
     return y_;
   }
 

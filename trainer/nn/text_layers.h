@@ -31,6 +31,12 @@ struct LayerContext {
   const TextKernels& text;
 };
 
+/// What a branch of a layer is added to, once some of it is dropped; null: nothing.
+struct Residual {
+  Dropped dropped = {};
+  ConstTypedPointer of = {};
+};
+
 /// y = x · weightᵀ + bias: tensors NAME.bias [O] and NAME.weight [O, I], or [I, O] and transposed,
 /// in the last unit.
 class Linear {
@@ -59,14 +65,19 @@ class Linear {
   }
   /// The same with dropout, added to `residual` (N, O).
   void forward_onto(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
-                    const Dropped& dropped, ConstTypedPointer residual, TypedPointer y) const {
-    Matmul product = shape(rows).forward(x, memory.factor(weight_), memory.factor(bias_), y);
-    const bool adds = dropped.keep == nullptr && !context_->device.is_host();
-    product.plus = adds ? residual : ConstTypedPointer();
-    context_->multiply(product);
-    if (!adds) {
-      context_->text.drop_and_add(context_->stream, {rows, outputs_}, dropped, residual, y);
+                    const Residual& residual, TypedPointer y) const {
+    if (const Residual left = forward_before(memory, rows, x, residual, y); left.of) {
+      context_->text.drop_and_add(context_->stream, {rows, outputs_}, left.dropped, left.of, y);
     }
+  }
+  /// The same, for a norm that takes what is returned: what is still to be done to y.
+  Residual forward_before(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x,
+                          const Residual& residual, TypedPointer y) const {
+    Matmul product = shape(rows).forward(x, memory.factor(weight_), memory.factor(bias_), y);
+    const bool adds = residual.dropped.keep == nullptr && !context_->device.is_host();
+    product.plus = adds ? residual.of : ConstTypedPointer();
+    context_->multiply(product);
+    return adds ? Residual() : residual;
   }
   /// y = gelu(u), and u; `gelu`: exact or by tanh.
   void forward_gelu(const UnitMemory& memory, std::size_t rows, ConstTypedPointer x, TypedPointer u,
@@ -122,6 +133,16 @@ class LayerNorm {
                float* moments) const {
     context_->text.norm(context_->stream, {rows, width_, epsilon_}, x, memory.weights + gain_,
                         memory.weights + shift_, y, moments);
+  }
+  /// The same of x after what is still to be done to it, Linear::forward_before()'s.
+  void forward(const UnitMemory& memory, std::size_t rows, const Residual& left, TypedPointer x,
+               TypedPointer y, float* moments) const {
+    if (!left.of) {
+      forward(memory, rows, x, y, moments);
+      return;
+    }
+    context_->text.add_and_norm(context_->stream, {rows, width_, epsilon_}, left.dropped, left.of,
+                                x, memory.weights + gain_, memory.weights + shift_, y, moments);
   }
   /// dy becomes dx; or, unless `onto` is null, dx is added to `onto`, and dy is undefined
   /// afterwards.

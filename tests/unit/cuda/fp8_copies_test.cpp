@@ -171,6 +171,14 @@ TEST_CASE("what a kernel of text models writes is rounded to FP8 again, and noth
       text.norm(stream, k_rows, other.pointer(), gain.data(), shift.data(), to.pointer(),
                 moments.data());
     });
+    check("add_and_norm", expected, [&] {
+      text.add_and_norm(stream, k_rows, {}, other.pointer(), key.pointer(), gain.data(),
+                        shift.data(), to.pointer(), moments.data());
+    });
+    check("add_and_norm of", expected, [&] {
+      text.add_and_norm(stream, k_rows, {}, other.pointer(), to.pointer(), gain.data(),
+                        shift.data(), key.pointer(), moments.data());
+    });
     check("norm_backward", expected, [&] {
       text.norm_backward(stream, k_rows, other.pointer(), moments.data(), gain.data(), false,
                          to.pointer(), {}, dgain.data(), dshift.data());

@@ -151,14 +151,15 @@ void vector_embed_backward(Stream& /*stream*/, const TextShape& s, const std::in
   }
 }
 
-template <typename V>
-void vector_norm(Stream& /*stream*/, const NormShape& s, const float* x, const float* gain,
-                 const float* shift, float* y, float* moments) {
+/// `load` (row, j): the row's 16 values from column `j` on, zeros past its end.
+template <typename V, typename Load>
+inline void normalise_rows(const NormShape& s, const float* x, const float* gain,
+                           const float* shift, float* y, float* moments, const Load& load) {
   const float share = 1.0F / static_cast<float>(s.width);
   for (std::size_t row = 0; row < s.rows; ++row, x += s.width, y += s.width) {
     auto sum = Sixteen<V>::all(0);
     for (std::size_t j = 0; j < s.width; j += k_panel) {
-      const auto value = Sixteen<V>::load_some(x + j, s.width - j);
+      const auto value = load(row, j);
       sum.each([&](auto part, std::size_t i) { return part + value.part[i]; });
     }
     const float mean = sum.sum() * share;
@@ -180,6 +181,29 @@ void vector_norm(Stream& /*stream*/, const NormShape& s, const float* x, const f
     moments[2 * row] = mean;
     moments[2 * row + 1] = inverse;
   }
+}
+
+template <typename V>
+void vector_norm(Stream& /*stream*/, const NormShape& s, const float* x, const float* gain,
+                 const float* shift, float* y, float* moments) {
+  normalise_rows<V>(s, x, gain, shift, y, moments, [&](std::size_t row, std::size_t j) {
+    return Sixteen<V>::load_some(x + row * s.width + j, s.width - j);
+  });
+}
+
+template <typename V>
+void vector_add_and_norm(Stream& /*stream*/, const NormShape& s, const Dropped& d,
+                         const float* residual, float* x, const float* gain, const float* shift,
+                         float* y, float* moments) {
+  normalise_rows<V>(s, x, gain, shift, y, moments, [&](std::size_t row, std::size_t j) {
+    float* const at = x + row * s.width + j;
+    auto value = Sixteen<V>::load_some(at, s.width - j);
+    const auto rest = Sixteen<V>::load_some(residual + row * s.width + j, s.width - j);
+    drop_at<V>(value, d, row * keep_words(s.width) + j / k_keep_bits);
+    value.each([&](auto part, std::size_t i) { return part + rest.part[i]; });
+    value.store_some(at, s.width - j);
+    return value;
+  });
 }
 
 // With x̂ the normalised row and g = dy · gain: dx = (g - mean(g) - x̂ · mean(g · x̂)) · inverse.
@@ -352,6 +376,7 @@ inline constexpr TextKernels k_text_kernels = {vector_keep_bits<V>,
                                                OfFloats<vector_embed<V>>{},
                                                OfFloats<vector_embed_backward<V>>{},
                                                OfFloats<vector_norm<V>>{},
+                                               OfFloats<vector_add_and_norm<V>>{},
                                                OfFloats<vector_norm_backward<V>>{},
                                                OfFloats<vector_gelu_backward<V>>{},
                                                OfFloats<text_attention>{},

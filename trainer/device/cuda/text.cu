@@ -33,17 +33,8 @@ __global__ void keep_bits_kernel(KeepBits which, std::size_t words, std::uint16_
 /// Dropout factors of N values from value `i` on, all in one word of keep bits.
 template <int N>
 __device__ Pack<float, N> drop_factors(const DropShape& s, const Dropped& dropped, std::size_t i) {
-  const bool drops = dropped.keep != nullptr;
   const std::size_t row = s.width % k_keep_bits == 0 ? 0 : i / s.width;
-  const std::size_t column = i - row * s.width;
-  const std::size_t word = row * keep_words(s.width) + column / k_keep_bits;
-  const unsigned bits = drops ? dropped.keep[word] >> column % k_keep_bits : ~0U;
-  const float scale = drops ? dropped.scale : 1.0F;
-  Pack<float, N> factors;
-  for (int k = 0; k < N; ++k) {
-    factors.at[k] = (bits >> k & 1U) != 0 ? scale : 0.0F;
-  }
-  return factors;
+  return drop_factors<N>(dropped, row * keep_words(s.width), i - row * s.width);
 }
 
 /// One value and one bit read, one value written.

@@ -166,6 +166,43 @@ Operation norm_of(const NormShape& s, std::size_t begin) {
           .tolerance = 4e-5};
 }
 
+Operation add_and_norm(const NormShape& s, std::size_t begin, bool drops) {
+  constexpr float k_scale = 1.25F;
+  const std::size_t n = s.rows * s.width;
+  const auto keep = bits(drops ? s.rows * keep_words(s.width) : 0);
+  return {.name =
+              fmt::format("add_and_norm of {} × {}{}", s.rows, s.width, drops ? ", dropped" : ""),
+          .arrays = {activations(numbers(n, 5)),
+                     activations(numbers(n, 1), begin),
+                     {.before = numbers(s.width, 2)},
+                     {.before = numbers(s.width, 3)},
+                     activations_to_write(n)},
+          .run =
+              [=](Device& device, const Pointers& at) {
+                On<std::uint16_t> on_device(device, keep);
+                On<float> moments(device, Values(2 * s.rows, NAN));
+                const Dropped by = drops ? Dropped{on_device.data(), k_scale} : Dropped{};
+                device.kernels().text->add_and_norm(device.stream(), s, by, at[0], at[1],
+                                                    at[2].as<float>(), at[3].as<float>(), at[4],
+                                                    moments.data());
+                return finished(device);
+              },
+          .expected =
+              [=](std::vector<Doubles>& at) {
+                for (std::size_t i = 0; i < n; ++i) {
+                  const std::size_t word = i / s.width * keep_words(s.width);
+                  const double by = !drops                                     ? 1
+                                    : is_kept(keep.data() + word, i % s.width) ? double{k_scale}
+                                                                               : 0;
+                  at[1][i] = by * at[1][i] + at[0][i];
+                }
+                at[4] = norm(s, at[1], at[2], at[3]).y;
+                return Doubles{};
+              },
+          .tolerance = 4e-5,
+          .of_halves = 1e-2};
+}
+
 Operation norm_backward(const NormShape& s, std::size_t begin, bool accumulate, bool adds) {
   const std::size_t n = s.rows * s.width;
   const float before = accumulate ? 0.25F : NAN;
@@ -358,6 +395,8 @@ std::vector<Operation> text_operations() {
         NormShape{300, 48, 1e-5F}, NormShape{9, 39, 1e-5F}, NormShape{20, 312, 1e-12F}}) {
     const std::size_t begin = s.rows == 300 ? 1 : 0;
     all.push_back(norm_of(s, begin));
+    all.push_back(add_and_norm(s, begin, false));
+    all.push_back(add_and_norm(s, begin, true));
     for (const bool accumulate : {false, true}) {
       all.push_back(norm_backward(s, begin, accumulate, accumulate));
     }
