@@ -97,4 +97,16 @@ struct Fp16 {
   }
 };
 
+/// fp16 whose overflow is seen, as IEEE 754 rounds to it: what is finite and too large is infinite.
+struct OverflowingFp16 : Fp16 {
+  static constexpr std::uint32_t k_too_large = 0x477ff000; ///< 65520, half-way to 65536.
+
+  DTRAIN_ON_BOTH static std::uint16_t narrow(float value) {
+    const auto bits = float_bits(value);
+    const std::uint32_t size = bits & k_float_size;
+    const bool overflows = size >= k_too_large && size < k_float_infinity;
+    return Fp16::narrow(overflows ? bits_float((bits & ~k_float_size) | k_float_infinity) : value);
+  }
+};
+
 } // namespace trainer

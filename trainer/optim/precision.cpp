@@ -1,9 +1,6 @@
-// Compiled with -O3 (see trainer/CMakeLists.txt), so that loops are vectorized.
 #include "trainer/optim/precision.h"
 
-#include <cmath>
 #include <cstddef>
-#include <limits>
 
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/device/halves.h"
@@ -11,17 +8,10 @@
 namespace trainer {
 namespace {
 
-float nearest_of_fp16(float value) {
-  constexpr float k_too_large = 65520; // From here on the nearest of fp16 would be 65536.
-  return std::abs(value) >= k_too_large
-             ? std::copysign(std::numeric_limits<float>::infinity(), value)
-             : Fp16::widen(Fp16::narrow(value));
-}
-
 bool round_to_fp16(std::span<const float> from, std::span<float> to) {
   std::uint32_t odd = 0; // Its highest bit: a value was not finite.
   for (std::size_t i = 0; i < from.size(); ++i) {
-    const float value = nearest_of_fp16(from[i]);
+    const float value = OverflowingFp16::widen(OverflowingFp16::narrow(from[i]));
     odd |= (float_bits(value) & k_float_size) + (0x80000000U - k_float_infinity);
     to[i] = value;
   }

@@ -32,6 +32,31 @@ TEST_CASE("a product of what is rounded to 16 bits on a GPU is float64's but for
   }
 }
 
+TEST_CASE("a factor that fp16 has no number for makes what it takes part in infinite") {
+  const WithBlas with_blas;
+  constexpr std::size_t k_side = 8;
+  const auto gpu = make_gpu();
+  gpu->multiply_in(DType::f16);
+  Values a(k_side * k_side, 1);
+  a[0] = 65520;
+  a[k_side] = 65519; // Which becomes 65504.
+  On<float> on_a(*gpu, a);
+  On<float> on_b(*gpu, Values(k_side * k_side, 1));
+  On<float> c(*gpu, Values(k_side * k_side));
+  gpu->kernels().matmul(gpu->stream(), {.m = k_side,
+                                        .n = k_side,
+                                        .k = k_side,
+                                        .is_rounded = true,
+                                        .a = on_a.data(),
+                                        .b = on_b.data(),
+                                        .c = c.data()});
+  const Values found = c.read();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    CAPTURE(i);
+    CHECK(found[i] == (i < k_side ? INFINITY : i < 2 * k_side ? 65511.0F : k_side));
+  }
+}
+
 TEST_CASE(
     "a product in TF32 is float64's but for 10 bits of its factors, and float32's by default") {
   const WithBlas with_blas;

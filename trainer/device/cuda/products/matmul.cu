@@ -218,7 +218,7 @@ int Narrowed::get(const CudaStreamHandle* stream, const Matrix& matrix, const vo
   }
   slot->made = 1;
   return launch(stream->multiplies_in == DType::bf16 ? narrow_rows_kernel<Bf16>
-                                                     : narrow_rows_kernel<Fp16>,
+                                                     : narrow_rows_kernel<OverflowingFp16>,
                 blocks_for(matrix.padded_rows * matrix.row() / k_four), k_threads, 0, stream,
                 matrix, static_cast<std::uint16_t*>(slot->memory));
 }
