@@ -67,7 +67,7 @@ void flat(trainer::Device& device, Measured& measured) {
   float* const p = memory[3].data();
   const Buffer state_memory = device.allocate(sizeof(trainer::StepState), DType::u8);
   auto* const state = static_cast<trainer::StepState*>(state_memory.memory());
-  const Buffer sum = device.allocate(1, DType::f64);
+  const Buffer sum = device.allocate(sizeof(trainer::SquareSum), DType::u8);
   const trainer::UpdateRule rule;
   kernels.begin(stream, {}, {}, state, nullptr);
   const auto rate = [&](const char* what, std::size_t bytes, const std::function<void()>& put) {
@@ -78,8 +78,9 @@ void flat(trainer::Device& device, Measured& measured) {
   rate("adam", 28, [&] { kernels.adam(stream, k_values, rule, state, g, m, v, p); });
   rate("sgd", 20, [&] { kernels.sgd(stream, k_values, rule, state, g, m, p); });
   rate("lamb", 40, [&] { kernels.lamb(stream, k_values, rule, state, g, m, v, g, p); });
-  rate("squares", 4,
-       [&] { kernels.squares(stream, k_values, g, static_cast<double*>(sum.memory())); });
+  rate("squares", 4, [&] {
+    kernels.squares(stream, k_values, g, 0, static_cast<trainer::SquareSum*>(sum.memory()));
+  });
   rate("blend", 12, [&] { kernels.blend(stream, k_values, 0.5F, g, 0.5F, p); });
   rate("bytes_to_floats", 5, [&] {
     kernels.bytes_to_floats(stream, k_values, static_cast<const std::uint8_t*>(memory[0].memory()),

@@ -166,7 +166,7 @@ struct Kernels {
   /// unless that is null.
   void (*begin)(Stream&, const StepRule& rule, const StepInput& input, StepState* state,
                 const Gathering* gathering);
-  void (*prepare)(Stream&, const StepRule& rule, const double* squares, StepState* state,
+  void (*prepare)(Stream&, const StepRule& rule, const SquareSum* squares, StepState* state,
                   StepState* told);
 
   /// A single pass: adam reads 16 bytes and writes 12 a value, and 2 more with a copy.
@@ -183,17 +183,17 @@ struct Kernels {
                          const float* gradient, float* m, float* u);
   void (*muon_take)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
                     float ratio, const float* u, const Parameters& parameters);
-  /// x /= max(sqrt(`*squares`), 1e-7)
-  void (*normalise)(Stream&, std::size_t n, const double* squares, float* x);
+  /// x /= max(sqrt(squares->sum), 1e-7)
+  void (*normalise)(Stream&, std::size_t n, const SquareSum* squares, float* x);
   /// y = a·x + b·y
   void (*blend)(Stream&, std::size_t n, float a, const float* x, float b, float* y);
 
   void (*matmul)(Stream&, const Matmul& matmul);
 
-  /// *to = the sum of squares, in float64.
-  void (*squares)(Stream&, std::size_t n, const float* gradient, double* to);
+  /// *to = the sum of squares, in float64, of n values from this place of an arena on.
+  void (*squares)(Stream&, std::size_t n, const float* values, std::size_t place, SquareSum* to);
   /// *to = from[0] + from[stride] + …, n of them, in this order.
-  void (*sum)(Stream&, std::size_t n, std::size_t stride, const double* from, double* to);
+  void (*sum)(Stream&, std::size_t n, std::size_t stride, const SquareSum* from, SquareSum* to);
 
   /// to = from / 255
   void (*bytes_to_floats)(Stream&, std::size_t n, const std::uint8_t* from, float* to);

@@ -5,7 +5,8 @@
 //   begin    from what the host knows before the step (its number, learning rate, samples): the
 //            factor of a sample's loss, and the constants of the update
 //   prepare  from the sum of squares of the gradients over all ranks: their norm, the factor that
-//            unscales and clips them, and whether the step is skipped, which adapts the loss scale
+//            unscales and clips them, whether the step is skipped, which adapts the loss scale, and
+//            the gradient that is to blame
 //
 // If 16-bit gradients overflow, their sum of squares is not finite either: clipping and skipping
 // are one decision, the same on all ranks. Without both, prepare() is not called. CPU and GPU share
@@ -13,6 +14,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -43,6 +45,17 @@ struct StepInput {
   double learning_rate[k_rates] = {}; ///< The rate if 0, 1, … more were skipped.
 };
 
+inline constexpr float k_no_number = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float k_largest_float = std::numeric_limits<float>::max();
+inline constexpr double k_infinity = std::numeric_limits<double>::infinity();
+
+/// Of some values of an arena.
+struct SquareSum {
+  double sum = 0;
+  /// The place of the first of them that is not finite; infinity: all are. Exact below 2^53.
+  double not_finite = k_infinity;
+};
+
 struct StepState {
   LossScale loss_scale = {};
   std::int64_t step = 0;
@@ -50,16 +63,26 @@ struct StepState {
   double learning_rate = 0;
   float loss_factor = 1; ///< Factor of a sample's loss.
   float step_size = 0;
-  float inverse_correction2 = 1; ///< 1 / sqrt(1 - β2^t)
-  float factor = 1;              ///< Factor of gradients; NaN: the step changes nothing.
-  float norm = 0;                ///< Norm of the gradients, if requested.
-  std::int32_t is_at_least = 0;  ///< Overflow at the smallest loss scale.
+  float inverse_correction2 = 1;  ///< 1 / sqrt(1 - β2^t)
+  float factor = 1;               ///< Factor of gradients; NaN: the step changes nothing.
+  float norm = 0;                 ///< Norm of the gradients, if requested.
+  std::int32_t is_at_least = 0;   ///< Overflow at the smallest loss scale.
+  double not_finite = k_infinity; ///< SquareSum's, of all gradients.
 };
 
-inline constexpr float k_no_number = std::numeric_limits<float>::quiet_NaN();
-inline constexpr float k_largest_float = std::numeric_limits<float>::max();
-
 // `static`: each set of kernels is compiled for other instructions.
+
+/// Of n sums, `stride` apart, in this order.
+DTRAIN_ON_BOTH static inline SquareSum sum_of(std::size_t n, std::size_t stride,
+                                              const SquareSum* from) {
+  SquareSum all;
+  for (std::size_t i = 0; i < n; ++i) {
+    const SquareSum& one = from[i * stride];
+    all.sum += one.sum;
+    all.not_finite = one.not_finite < all.not_finite ? one.not_finite : all.not_finite;
+  }
+  return all;
+}
 
 /// The factor that brings a norm down to `limit`: at most 1; NaN if the norm is NaN or infinite, so
 /// that no such gradient reaches a parameter.
@@ -99,10 +122,11 @@ DTRAIN_ON_BOTH static inline bool is_skipped(const StepState& state) {
   return !(state.factor <= k_largest_float);
 }
 
-DTRAIN_ON_BOTH static inline void prepare_step(const StepRule& rule, double squares,
+DTRAIN_ON_BOTH static inline void prepare_step(const StepRule& rule, const SquareSum& squares,
                                                StepState& state) {
   const double scale = rule.skips_overflows != 0 ? state.loss_scale.scale : 1;
-  const double norm = sqrt(squares) / scale;
+  const double norm = sqrt(squares.sum) / scale;
+  state.not_finite = squares.not_finite;
   const float clipping =
       clipping_factor(norm, rule.clip_norm > 0 ? rule.clip_norm : k_largest_float);
   state.norm = static_cast<float>(norm);

@@ -52,7 +52,7 @@ Muon::Muon(const TensorTable& tensors, Device& device)
       next_(device.allocate(direction_.size(), DType::f32)),
       square_(device.allocate(most(tensors, square_of), DType::f32)),
       square_of_it_(device.allocate(square_.size(), DType::f32)),
-      squares_(device.allocate(1, DType::f64)) {}
+      squares_(device.allocate(sizeof(SquareSum), DType::u8)) {}
 
 void Muon::update(const Tensor& tensor, const UpdateRule& rule, const StepState* state,
                   const float* gradient, float* m, const Parameters& parameters) const {
@@ -80,8 +80,8 @@ float* Muon::orthogonal(std::size_t rows, std::size_t columns, float* x) const {
   Stream& stream = device_.stream();
   const Kernels& kernels = device_.kernels();
   const std::size_t n = rows * columns;
-  auto* const squares = static_cast<double*>(squares_.memory());
-  kernels.squares(stream, n, x, squares);
+  auto* const squares = static_cast<SquareSum*>(squares_.memory());
+  kernels.squares(stream, n, x, 0, squares);
   kernels.normalise(stream, n, squares, x);
   const bool is_tall = rows > columns; // Then the product is X·A with A = Xᵀ·X.
   const std::size_t r = is_tall ? columns : rows;

@@ -39,7 +39,7 @@ class Muon {
   Buffer next_;
   Buffer square_; ///< and A, and A².
   Buffer square_of_it_;
-  Buffer squares_; ///< A sum in float64.
+  Buffer squares_; ///< A SquareSum.
 };
 
 } // namespace trainer

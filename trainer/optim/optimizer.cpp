@@ -218,7 +218,7 @@ void Optimizer::join() const {
   }
 }
 
-void Optimizer::prepare(const double* squares, StepState* copy) {
+void Optimizer::prepare(const SquareSum* squares, StepState* copy) {
   device_->kernels().prepare(device_->stream(), step_rule_, squares,
                              static_cast<StepState*>(state_.memory()), copy);
 }

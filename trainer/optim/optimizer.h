@@ -105,7 +105,7 @@ class Optimizer {
   /// Queues the consequences of the gradients' sum of squares over all ranks: with gradients that
   /// are not finite nothing is updated, and t does not advance. Also writes the state to `*copy` in
   /// host memory unless that is null.
-  void prepare(const double* squares, StepState* copy = nullptr);
+  void prepare(const SquareSum* squares, StepState* copy = nullptr);
   /// Updates its own part of parameters [first, last) from the gradients there. `first` and `last`
   /// are multiples of 16; with LAMB and Muon, the bounds of tensors.
   void update(std::size_t first, std::size_t last);

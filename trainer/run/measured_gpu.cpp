@@ -70,7 +70,7 @@ MeasuredGpu::MeasuredGpu(CudaDevice& gpu, std::size_t n, const CheckFactors& fac
     : gpu_(gpu), n_(n), factors_(factors), measured_(measured), type_(best_type(gpu)),
       a_(gpu.allocate(n * n, type_)), b_(gpu.allocate(n * n, type_)),
       first_(gpu.allocate(n * n, DType::f32)), c_(gpu.allocate(n * n, DType::f32)),
-      sums_(gpu.allocate(k_most_a_batch, DType::f64)) {
+      sums_(gpu.allocate(k_most_a_batch * sizeof(SquareSum), DType::u8)) {
   gpu_.multiply_in(type_);
   measured_.peak = gpu_.peak_flops();
   tile(a_, 0);
@@ -133,14 +133,14 @@ void MeasuredGpu::take_digest() {
   measured_.digest = digest.digest();
 }
 
-void MeasuredGpu::subtract(std::size_t count, const float* first, float* at, double* sum) {
+void MeasuredGpu::subtract(std::size_t count, const float* first, float* at, SquareSum* sum) {
   gpu_.kernels().blend(gpu_.stream(), count, 1, first, -1, at);
-  gpu_.kernels().squares(gpu_.stream(), count, at, sum);
+  gpu_.kernels().squares(gpu_.stream(), count, at, 0, sum);
 }
 
 void MeasuredGpu::multiply_for(double seconds) {
-  auto* const sums = static_cast<double*>(sums_.memory());
-  std::vector<double> differences(k_most_a_batch);
+  auto* const sums = static_cast<SquareSum*>(sums_.memory());
+  std::vector<SquareSum> differences(k_most_a_batch);
   std::vector<double> took;
   std::size_t batch = k_least_a_batch;
   const double started = now();
@@ -152,14 +152,14 @@ void MeasuredGpu::multiply_for(double seconds) {
       times.emplace_back(std::move(begin), gpu_.stream().record_timed());
       subtract(c_.size(), first_.data(), c_.data(), sums + i);
     }
-    gpu_.stream().copy(sums, differences.data(), batch * sizeof(double));
+    gpu_.stream().copy(sums, differences.data(), batch * sizeof(SquareSum));
     for (const auto& [begin, end] : times) {
       took.push_back(end->seconds_since(*begin));
     }
     measured_.products += batch;
-    measured_.changed += static_cast<std::size_t>(
-        std::count_if(differences.begin(), differences.begin() + static_cast<std::ptrdiff_t>(batch),
-                      [](double difference) { return difference != 0; })); // Of a NaN, too.
+    measured_.changed += static_cast<std::size_t>(std::count_if(
+        differences.begin(), differences.begin() + static_cast<std::ptrdiff_t>(batch),
+        [](const SquareSum& difference) { return difference.sum != 0; })); // Of a NaN, too.
     const double each = (now() - started) / static_cast<double>(measured_.products);
     batch = std::clamp(static_cast<std::size_t>(k_seconds_a_batch / each), k_least_a_batch,
                        k_most_a_batch);
@@ -211,11 +211,11 @@ void MeasuredGpu::copy_from(MeasuredGpu& other, LinkMeasurement& link) {
   }
   link.bytes = seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
   if (type_ == other.type_) { // Else their A have other bytes. Pairs of bf16 are read as float32.
-    double difference = 0;
-    auto* const sum = static_cast<double*>(sums_.memory());
+    SquareSum difference;
+    auto* const sum = static_cast<SquareSum*>(sums_.memory());
     subtract(bytes / sizeof(float), static_cast<const float*>(a_.memory()), c_.data(), sum);
     gpu_.stream().copy(sum, &difference, sizeof difference);
-    link.is_intact = difference == 0;
+    link.is_intact = difference.sum == 0;
   }
 }
 

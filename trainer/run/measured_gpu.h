@@ -46,7 +46,7 @@ class MeasuredGpu {
   void check_entries();
   void take_digest();
   /// *sum = the sum of squares of first - at, which overwrites `at`.
-  void subtract(std::size_t count, const float* first, float* at, double* sum);
+  void subtract(std::size_t count, const float* first, float* at, SquareSum* sum);
   /// Seconds of one of the operations that `put` puts on the stream: the least of a few tries.
   template <typename Put>
   double seconds_of(const Put& put);
@@ -60,7 +60,7 @@ class MeasuredGpu {
   Buffer b_;
   Buffer first_; ///< The first product, float32,
   Buffer c_;     ///< and the latest.
-  Buffer sums_;  ///< float64, one for each repetition of a batch.
+  Buffer sums_;  ///< A SquareSum for each repetition of a batch.
 };
 
 } // namespace trainer

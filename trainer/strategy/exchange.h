@@ -54,7 +54,7 @@ class Exchange {
   virtual void release(std::size_t /*count*/) {}
   virtual void synchronise() = 0;
   /// Over all ranks, in the device's memory; only if the exchange was constructed for it.
-  virtual const double* sum_squares() = 0;
+  virtual const SquareSum* sum_squares() = 0;
   /// `score`: of the batch; read only if updates() is elsewhere.
   virtual void update(const Score& score) = 0;
   /// Returns the step that the parameters are at. It differs from this rank's own count after the

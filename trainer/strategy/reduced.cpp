@@ -5,8 +5,9 @@
 namespace trainer {
 namespace {
 
-/// Float64 from a rank's sum of squares to the next one's: each is its rank's chunk of them.
-constexpr std::size_t k_apart = 16;
+/// From a rank's sum of squares to the next one's: each is its rank's chunk of them.
+constexpr std::size_t k_apart = 8;
+constexpr std::size_t k_doubles = sizeof(SquareSum) / sizeof(double);
 
 } // namespace
 
@@ -32,12 +33,12 @@ Reduced::Reduced(Communicator& communicator, Replica& replica, const Buckets& bu
     const std::size_t count =
         k_apart * static_cast<std::size_t>(shards_.ranks()) + 1 + shards_.buckets().size();
     if (is_own_chunks_only()) {
-      constexpr std::size_t k_floats = sizeof(double) / sizeof(float);
+      constexpr std::size_t k_floats = sizeof(SquareSum) / sizeof(float);
       squares_ =
-          reinterpret_cast<double*>(communicator.allocate_on_device(k_floats * count).data());
+          reinterpret_cast<SquareSum*>(communicator.allocate_on_device(k_floats * count).data());
     } else {
-      squares_memory_ = replica.device.allocate(count, DType::f64);
-      squares_ = static_cast<double*>(squares_memory_.memory());
+      squares_memory_ = replica.device.allocate(count * sizeof(SquareSum), DType::u8);
+      squares_ = static_cast<SquareSum*>(squares_memory_.memory());
     }
   }
 }
@@ -180,33 +181,33 @@ std::int64_t Reduced::receive() {
 /// Of the gradients that have come, and no host waits for it: the sum of squares of each chunk, of
 /// each rank's chunks, and of all ranks. Chunk by chunk and rank by rank, so that it has the same
 /// bits whoever holds the chunks.
-const double* Reduced::sum_squares() {
+const SquareSum* Reduced::sum_squares() {
   Stream& stream = replica_.device.stream();
   const Kernels& kernels = replica_.device.kernels();
   const auto ranks = static_cast<std::size_t>(shards_.ranks());
   const std::size_t buckets = shards_.buckets().size();
-  double* const total = squares_ + k_apart * ranks;
-  double* const of_bucket = total + 1;
+  SquareSum* const total = squares_ + k_apart * ranks;
+  SquareSum* const of_bucket = total + 1;
   if (ranks == 1 || (!is_own_chunks_only() && !replica_.device.is_host())) { // All in one pass.
-    kernels.squares(stream, gradients_.size(), gradients_.data(), total);
+    kernels.squares(stream, gradients_.size(), gradients_.data(), 0, total);
     return total;
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (is_own_chunks_only() && static_cast<int>(rank) != communicator_.rank()) {
       continue;
     }
+    std::size_t chunks = 0;
     for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
       const ArenaRange chunk = shards_.chunk(bucket, static_cast<int>(rank));
-      if (chunk.size() == 0) {
-        stream.clear(of_bucket + bucket, sizeof(double));
-      } else {
-        kernels.squares(stream, chunk.size(), gradients_.data() + chunk.first, of_bucket + bucket);
+      if (chunk.size() > 0) {
+        kernels.squares(stream, chunk.size(), gradients_.data() + chunk.first, chunk.first,
+                        of_bucket + chunks++);
       }
     }
-    kernels.sum(stream, buckets, 1, of_bucket, squares_ + k_apart * rank);
+    kernels.sum(stream, chunks, 1, of_bucket, squares_ + k_apart * rank);
   }
   if (is_own_chunks_only()) {
-    const Range all(squares_, k_apart * ranks, DType::f64);
+    const Range all(squares_, k_apart * k_doubles * ranks, DType::f64);
     communicator_.wait_in(stream, communicator_.start_all_gather(all, "squared norms"));
   }
   kernels.sum(stream, ranks, k_apart, squares_, total);

@@ -45,7 +45,7 @@ class Reduced final : public Exchange {
   void start(std::size_t bucket) override;
   void release(std::size_t count) override;
   void synchronise() override;
-  const double* sum_squares() override;
+  const SquareSum* sum_squares() override;
   void update(const Score& score) override;
   std::int64_t receive() override;
   void join() override { replica_.optimizer.join(); }
@@ -86,7 +86,7 @@ class Reduced final : public Exchange {
   std::size_t released_ = 0;                  ///< Buckets that the model reads no more.
   std::vector<Communicator::Ticket> gathers_; ///< All-gathers of updated chunks.
   Buffer squares_memory_;                     ///< On the device.
-  double* squares_ = nullptr; ///< There, or in the communicator's memory: see sum_squares().
+  SquareSum* squares_ = nullptr; ///< There, or in the communicator's memory: see sum_squares().
 };
 
 } // namespace trainer

@@ -61,7 +61,7 @@ std::vector<std::size_t> TrainingStep::bucket_bytes() const {
   return bytes;
 }
 
-void TrainingStep::throw_not_finite(const char* what, std::int64_t step) const {
+void TrainingStep::throw_not_finite(const std::string& what, std::int64_t step) const {
   throw Error(fmt::format("{} became NaN or infinite at step {} on {}; look at {}; try a smaller "
                           "--learning-rate",
                           what, step, communicator_.name(communicator_.rank()),
@@ -205,18 +205,23 @@ void TrainingStep::round_gradients(const ArenaRange& range) {
 
 /// Of a step that the device has skipped, as the gradients' norm was no number; in 16 bits that is
 /// an overflow. On the host all ranks look at it in the same step, and tell each other whose
-/// gradients it was.
+/// gradients it was; a GPU knows which tensor's, of the sum over the ranks.
 void TrainingStep::report_skipped(const StepState& state, double scale_before) {
+  const auto gradient_at = [&](std::uint64_t place) {
+    return "the gradient of " + replica_.model->tensors().holder(place).name;
+  };
+  std::string what = std::isinf(state.not_finite)
+                         ? "the gradients' norm"
+                         : gradient_at(static_cast<std::uint64_t>(state.not_finite));
   if (!is_mixed()) {
-    throw_not_finite("the gradients' norm", state.step);
+    throw_not_finite(what, state.step);
   }
-  std::string what = "the gradients' norm";
   std::string where;
   if (replica_.device.is_host()) {
     const auto all = all_gather(communicator_, first_overflow_, "overflow");
     const auto first = std::min_element(all.begin(), all.end()); // The one that backward met first.
     if (*first != UINT64_MAX) {
-      what = "the gradient of " + replica_.model->tensors().holder(*first).name;
+      what = gradient_at(*first);
       where = " on " + communicator_.name(static_cast<int>(first - all.begin()));
     }
   }

@@ -114,7 +114,7 @@ class TrainingStep {
   void round_gradients(const ArenaRange& range);
   void report_skipped(const StepState& state, double scale_before);
   void check_votes(const Batch& batch) const;
-  [[noreturn]] void throw_not_finite(const char* what, std::int64_t step) const;
+  [[noreturn]] void throw_not_finite(const std::string& what, std::int64_t step) const;
 
   Communicator& communicator_;
   Replica& replica_;

@@ -126,6 +126,16 @@ def test_two_gpus_of_one_process_and_of_two_workers_learn_the_same(on_cpu, data,
     assert held_out(outs[0]) == pytest.approx(held_out(mirrored), abs=2e-3)
 
 
+@pytest.mark.parametrize("flags", [["--device=cuda"], ["--devices=gpu:0,gpu:1"],
+                                   ["--devices=gpu:0,gpu:1", "--zero-stage=2"]])
+def test_an_overflow_on_gpus_is_skipped_and_its_tensor_named(on_cpu, data, flags):
+    # Smaller products are not of fp16.
+    out, _ = end(start(on_cpu, data, *flags, "--hidden=1024,512", "--steps=2", "--batch-size=96", "--precision=fp16",
+                       "--initial-scale-power=26", "--hysteresis=1", DTRAIN_FAKE_BLAS="1"))
+    found = re.findall(r"step (\d+): the gradient of (\S+) is no finite fp16; it is skipped, loss scale \S+ → ", out)
+    assert found == [("1", "output.bias"), ("2", "output.bias")]
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_gpus_of_unlike_speeds_sum_the_same_buckets(on_cpu, data, seed):
     flags = ["--devices=gpu:0,gpu:1", "--hidden=512,256", "--steps=4", "--batch-size=4",

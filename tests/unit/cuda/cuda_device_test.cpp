@@ -39,11 +39,12 @@ TEST_CASE("a kernel's time is read from events around it, and is there once it h
   const unit::Variable times("DTRAIN_FAKE_KERNEL_US", "3000");
   const auto gpu = make_gpu();
   On<float> x(*gpu, {1.0F});
-  const Buffer squares = gpu->allocate(1, DType::f64);
+  const Buffer squares = gpu->allocate(sizeof(SquareSum), DType::u8);
   const auto before = gpu->stream().record_timed();
   constexpr int k_kernels = 5;
   for (int i = 0; i < k_kernels; ++i) {
-    gpu->kernels().squares(gpu->stream(), 1, x.data(), static_cast<double*>(squares.memory()));
+    gpu->kernels().squares(gpu->stream(), 1, x.data(), 0,
+                           static_cast<SquareSum*>(squares.memory()));
   }
   const auto after = gpu->stream().record_timed();
   CHECK(!after->has_passed());
@@ -60,15 +61,17 @@ TEST_CASE(
     const auto made_gpu = make_gpu();
     Device& gpu = *made_gpu;
     On<float> x(gpu, {1.0F});
-    const Buffer squares = gpu.allocate(1, DType::f64);
+    const Buffer squares = gpu.allocate(sizeof(SquareSum), DType::u8);
     bool throws = false;
     const auto step = [&] {
       gpu.stream().replay({1}, [&] {
-        gpu.kernels().squares(gpu.stream(), 1, x.data(), static_cast<double*>(squares.memory()));
+        gpu.kernels().squares(gpu.stream(), 1, x.data(), 0,
+                              static_cast<SquareSum*>(squares.memory()));
         if (throws) {
           throw Error("no more data");
         }
-        gpu.kernels().normalise(gpu.stream(), 1, static_cast<double*>(squares.memory()), x.data());
+        gpu.kernels().normalise(gpu.stream(), 1, static_cast<SquareSum*>(squares.memory()),
+                                x.data());
       });
     };
     step();

@@ -94,7 +94,7 @@ TEST_CASE("Muon on a GPU updates matrices as on a CPU, wide and tall") {
 TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and scaled steps") {
   const auto run = [](Device& device, const StepRule& rule) {
     On<StepState> state(device, {{.loss_scale = {.scale = 1024}}});
-    const Buffer squares = device.allocate(1, DType::f64);
+    On<SquareSum> squares(device, {{}});
     const Buffer pinned = device.allocate_pinned(sizeof(StepState), DType::u8);
     auto* const told = static_cast<StepState*>(pinned.memory());
     std::vector<StepState> all;
@@ -104,9 +104,9 @@ TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and sc
           .step = ++step, .samples = 12, .learning_rate = {0.1, 0.09, 0.08, 0.07}};
       device.kernels().begin(device.stream(), rule, input, state.data(), nullptr);
       all.push_back(state.read()[0]);
-      device.stream().copy(&found, squares.memory(), sizeof found);
-      device.kernels().prepare(device.stream(), rule, static_cast<double*>(squares.memory()),
-                               state.data(), told);
+      const SquareSum sum{found, std::isfinite(found) ? double{INFINITY} : 7};
+      device.stream().copy(&sum, squares.data(), sizeof sum);
+      device.kernels().prepare(device.stream(), rule, squares.data(), state.data(), told);
       all.push_back(state.read()[0]);
       all.push_back(*told);
     }
@@ -132,6 +132,7 @@ TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and sc
       CHECK(b.loss_scale == a.loss_scale);
       CHECK(b.step == a.step);
       CHECK(b.skipped == a.skipped);
+      CHECK(b.not_finite == a.not_finite);
       CHECK(b.learning_rate == a.learning_rate);
       CHECK(is_skipped(b) == is_skipped(a));
       CHECK(b.is_at_least == a.is_at_least);
@@ -148,20 +149,20 @@ TEST_CASE("a step's state on a GPU is the CPU's, through clipped, skipped and sc
 TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same factor") {
   for (const std::size_t n : {1, 255, 100'003}) {
     for (const float limit : {0.1F, 1e6F}) {
-      check_alike({numbers(n, 1), {0, 0}}, 1e-6,
-                  [&](Device& device, const std::vector<float*>& at) {
-                    const Buffer squares = device.allocate(3, DType::f64);
-                    auto* const parts = static_cast<double*>(squares.memory());
-                    const std::size_t half = n / 2;
-                    device.kernels().squares(device.stream(), half, at[0], parts);
-                    device.kernels().squares(device.stream(), n - half, at[0] + half, parts + 1);
-                    device.kernels().sum(device.stream(), 2, 1, parts, parts + 2);
-                    On<StepState> state(device, {{}});
-                    device.kernels().prepare(device.stream(), {.clip_norm = limit}, parts + 2,
-                                             state.data(), nullptr);
-                    device.stream().copy(&state.data()->norm, at[1], sizeof(float));
-                    device.stream().copy(&state.data()->factor, at[1] + 1, sizeof(float));
-                  });
+      check_alike(
+          {numbers(n, 1), {0, 0}}, 1e-6, [&](Device& device, const std::vector<float*>& at) {
+            On<SquareSum> squares(device, std::vector<SquareSum>(3));
+            SquareSum* const parts = squares.data();
+            const std::size_t half = n / 2;
+            device.kernels().squares(device.stream(), half, at[0], 0, parts);
+            device.kernels().squares(device.stream(), n - half, at[0] + half, half, parts + 1);
+            device.kernels().sum(device.stream(), 2, 1, parts, parts + 2);
+            On<StepState> state(device, {{}});
+            device.kernels().prepare(device.stream(), {.clip_norm = limit}, parts + 2, state.data(),
+                                     nullptr);
+            device.stream().copy(&state.data()->norm, at[1], sizeof(float));
+            device.stream().copy(&state.data()->factor, at[1] + 1, sizeof(float));
+          });
     }
   }
   const auto made_gpu = make_gpu();
@@ -170,13 +171,13 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
   poisoned[777] = NAN;
   On<float> gradients(gpu, poisoned);
   On<StepState> state(gpu, {{}});
-  const Buffer squares = gpu.allocate(1, DType::f64);
-  auto* const sum = static_cast<double*>(squares.memory());
+  On<SquareSum> squares(gpu, {{}});
   const StepRule step{.clip_norm = 1};
   gpu.kernels().begin(gpu.stream(), step, {.learning_rate = {0.1}}, state.data(), nullptr);
-  gpu.kernels().squares(gpu.stream(), 1000, gradients.data(), sum);
-  gpu.kernels().prepare(gpu.stream(), step, sum, state.data(), nullptr);
+  gpu.kernels().squares(gpu.stream(), 1000, gradients.data(), 5000, squares.data());
+  gpu.kernels().prepare(gpu.stream(), step, squares.data(), state.data(), nullptr);
   CHECK(std::isnan(state.read()[0].norm));
+  CHECK(state.read()[0].not_finite == 5777);
   // So no optimizer changes anything by it.
   const Values before = numbers(1000, 2);
   for (const int rule_number : {0, 1, 2}) {
@@ -198,13 +199,15 @@ TEST_CASE("a norm of more values than a GPU's grid has threads is the CPU's, the
   const Values values = numbers(1'100'003, 1);
   const auto sum_of = [&](Device& device) {
     On<float> there(device, values);
-    On<double> to(device, {0});
-    device.kernels().squares(device.stream(), values.size() - 1, there.data() + 1, to.data());
-    const double first = to.read()[0];
-    device.kernels().squares(device.stream(), values.size() - 1, there.data() + 1, to.data());
-    CHECK(to.read()[0] == first);
-    device.kernels().squares(device.stream(), values.size(), there.data(), to.data());
-    return std::pair(first, to.read()[0]);
+    On<SquareSum> to(device, {{}});
+    const auto squares = [&](std::size_t begin) {
+      device.kernels().squares(device.stream(), values.size() - begin, there.data() + begin, begin,
+                               to.data());
+      return to.read()[0].sum;
+    };
+    const double first = squares(1);
+    CHECK(squares(1) == first);
+    return std::pair(first, squares(0));
   };
   CpuDevice cpu(portable_kernels());
   const auto made_gpu = make_gpu();

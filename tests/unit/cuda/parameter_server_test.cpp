@@ -98,7 +98,7 @@ class Watched final : public Exchange {
   }
   void advance() override { inner_.advance(); }
   void synchronise() override { inner_.synchronise(); }
-  const double* sum_squares() override { return inner_.sum_squares(); }
+  const SquareSum* sum_squares() override { return inner_.sum_squares(); }
   void update(const Score& score) override { inner_.update(score); }
   std::int64_t receive() override { return inner_.receive(); }
   void join() override { inner_.join(); }

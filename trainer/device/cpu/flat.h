@@ -21,7 +21,7 @@ void begin(Stream& stream, const StepRule& rule, const StepInput& input, StepSta
   }
 }
 
-void prepare(Stream& /*stream*/, const StepRule& rule, const double* squares, StepState* state,
+void prepare(Stream& /*stream*/, const StepRule& rule, const SquareSum* squares, StepState* state,
              StepState* told) {
   prepare_step(rule, *squares, *state);
   if (told != nullptr) {
@@ -132,8 +132,8 @@ void muon_take(Stream& stream, std::size_t n, const UpdateRule& r, const StepSta
   write_rounded(stream, n, parameters);
 }
 
-void normalise(Stream& /*stream*/, std::size_t n, const double* squares, float* x) {
-  const float by = inverse_norm(*squares);
+void normalise(Stream& /*stream*/, std::size_t n, const SquareSum* squares, float* x) {
+  const float by = inverse_norm(squares->sum);
   for (std::size_t i = 0; i < n; ++i) {
     x[i] *= by;
   }
@@ -145,16 +145,21 @@ void blend(Stream& /*stream*/, std::size_t n, float a, const float* x, float b, 
   }
 }
 
-void squares(Stream& /*stream*/, std::size_t n, const float* gradient, double* to) {
-  *to = sum_of_squares(n, gradient);
+void squares(Stream& /*stream*/, std::size_t n, const float* values, std::size_t place,
+             SquareSum* to) {
+  to->sum = sum_of_squares(n, values);
+  to->not_finite = __builtin_inf();
+  for (std::size_t i = 0; i < n && !__builtin_isfinite(to->sum); ++i) {
+    if (!__builtin_isfinite(values[i])) {
+      to->not_finite = static_cast<double>(place + i);
+      break;
+    }
+  }
 }
 
-void sum(Stream& /*stream*/, std::size_t n, std::size_t stride, const double* from, double* to) {
-  double all = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    all += from[i * stride];
-  }
-  *to = all;
+void sum(Stream& /*stream*/, std::size_t n, std::size_t stride, const SquareSum* from,
+         SquareSum* to) {
+  *to = sum_of(n, stride, from);
 }
 
 } // namespace

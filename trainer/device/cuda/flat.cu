@@ -36,7 +36,7 @@ __global__ void begin_kernel(StepRule rule, StepInput input, StepState* state,
   }
 }
 
-__global__ void prepare_kernel(StepRule rule, const double* squares, StepState* state,
+__global__ void prepare_kernel(StepRule rule, const SquareSum* squares, StepState* state,
                                StepState* told) {
   if (threadIdx.x == 0) {
     prepare_step(rule, *squares, *state);
@@ -183,8 +183,8 @@ __global__ void muon_take_kernel(std::size_t n, UpdateRule r, const StepState* s
 }
 
 // 4 bytes read, 4 written.
-__global__ void normalise_kernel(std::size_t n, const double* squares, float* x) {
-  const float by = inverse_norm(*squares);
+__global__ void normalise_kernel(std::size_t n, const SquareSum* squares, float* x) {
+  const float by = inverse_norm(squares->sum);
   each(
       of_grid(), n, [&](float& value) { value *= by; }, x);
 }
@@ -195,27 +195,42 @@ __global__ void blend_kernel(std::size_t n, float a, const float* x, float b, fl
       of_grid(), n, [&](float from, float& to) { to = a * from + b * to; }, x, y);
 }
 
-// 4 bytes read.
+/// The first of n values that is not finite, as found by the threads of a block; infinity: all are.
+__device__ double first_not_finite(std::size_t n, const float* values, double* room) {
+  std::size_t i = threadIdx.x;
+  while (i < n && fabsf(values[i]) <= k_largest_float) {
+    i += blockDim.x;
+  }
+  return block_least(i < n ? static_cast<double>(i) : k_infinity, room);
+}
+
+// 4 bytes read, and once more by one block if the sum is not finite.
 __global__ void __launch_bounds__(k_threads)
-    squares_kernel(std::size_t n, const float* values, double* partial, unsigned* arrived,
-                   double* to) {
+    squares_kernel(std::size_t n, const float* values, std::size_t place, double* partial,
+                   unsigned* arrived, SquareSum* to) {
   DYNAMIC_SHARED(double, room);
   double sum[1] = {0};
   each(
       of_grid(), n, [&](float value) { sum[0] += double{value} * double{value}; }, values);
-  if (grid_sums(sum, room, partial, arrived) && threadIdx.x == 0) {
-    *to = sum[0];
+  if (!grid_sums(sum, room, partial, arrived)) {
+    return;
+  }
+  SquareSum found;
+  found.sum = sum[0];
+  if (!(sum[0] < k_infinity)) { // The same in all threads.
+    __syncthreads();            // They have read the room.
+    found.not_finite = static_cast<double>(place) + first_not_finite(n, values, room);
+  }
+  if (threadIdx.x == 0) {
+    *to = found;
   }
 }
 
 // A few values, summed by one thread in the order of the CPU's kernel.
-__global__ void sum_kernel(std::size_t n, std::size_t stride, const double* from, double* to) {
+__global__ void sum_kernel(std::size_t n, std::size_t stride, const SquareSum* from,
+                           SquareSum* to) {
   if (threadIdx.x == 0) {
-    double all = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      all += from[i * stride];
-    }
-    *to = all;
+    *to = sum_of(n, stride, from);
   }
 }
 
@@ -247,7 +262,7 @@ int put_begin(const CudaStreamHandle* stream, const StepRule& rule, const StepIn
   return launch(begin_kernel, blocks, k_threads, 0, stream, rule, input, state, some);
 }
 
-int put_prepare(const CudaStreamHandle* stream, const StepRule& rule, const double* squares,
+int put_prepare(const CudaStreamHandle* stream, const StepRule& rule, const SquareSum* squares,
                 StepState* state, StepState* told) {
   return launch(prepare_kernel, 1, k_warp_lanes, 0, stream, rule, squares, state, told);
 }
@@ -293,7 +308,8 @@ int put_muon_take(const CudaStreamHandle* stream, std::size_t n, const UpdateRul
                 blocks_of_fours(n), k_threads, 0, stream, n, rule, state, ratio, u, parameters);
 }
 
-int put_normalise(const CudaStreamHandle* stream, std::size_t n, const double* squares, float* x) {
+int put_normalise(const CudaStreamHandle* stream, std::size_t n, const SquareSum* squares,
+                  float* x) {
   return launch(normalise_kernel, blocks_of_fours(n), k_threads, 0, stream, n, squares, x);
 }
 
@@ -302,13 +318,14 @@ int put_blend(const CudaStreamHandle* stream, std::size_t n, float a, const floa
   return launch(blend_kernel, blocks_of_fours(n), k_threads, 0, stream, n, a, x, b, y);
 }
 
-int put_squares(const CudaStreamHandle* stream, std::size_t n, const float* gradient, double* to) {
+int put_squares(const CudaStreamHandle* stream, std::size_t n, const float* values,
+                std::size_t place, SquareSum* to) {
   return launch(squares_kernel, blocks_of_fours(n, k_most_blocks), k_threads, k_room, stream, n,
-                gradient, stream->partial, stream->arrived, to);
+                values, place, stream->partial, stream->arrived, to);
 }
 
-int put_sum(const CudaStreamHandle* stream, std::size_t n, std::size_t stride, const double* from,
-            double* to) {
+int put_sum(const CudaStreamHandle* stream, std::size_t n, std::size_t stride,
+            const SquareSum* from, SquareSum* to) {
   return launch(sum_kernel, 1, k_warp_lanes, 0, stream, n, stride, from, to);
 }
 

@@ -113,6 +113,22 @@ __device__ void block_sums(T (&values)[N], T* room) {
   }
 }
 
+/// The block's least value, in its first thread. `room`: one value per warp.
+__device__ inline double block_least(double value, double* room) {
+  const auto less = [](double a, double b) { return a < b ? a : b; };
+  for (int other = k_warp_lanes / 2; other > 0; other /= 2) {
+    value = less(value, __shfl_xor_sync(k_all_lanes, value, other));
+  }
+  if (threadIdx.x % k_warp_lanes == 0) {
+    room[threadIdx.x / k_warp_lanes] = value;
+  }
+  __syncthreads();
+  for (int warp = 0; threadIdx.x == 0 && warp < k_warps; ++warp) {
+    value = less(value, room[warp]);
+  }
+  return value;
+}
+
 /// The block's largest value, in its first thread. `room`: one value per warp.
 __device__ inline unsigned block_largest(unsigned value, unsigned* room) {
   const auto larger = [](unsigned a, unsigned b) { return a > b ? a : b; };

@@ -26,7 +26,7 @@ Served::Served(ParameterClient& client, Replica& replica, const Buckets& buckets
                                             .gradients = replica.gradients,
                                             .device = &replica.device,
                                             .updated = &arriving_}),
-      squares_(replica.device.allocate(needs_norm ? 1 : 0, DType::f64)) {
+      squares_(replica.device.allocate(needs_norm ? sizeof(SquareSum) : 0, DType::u8)) {
   if (!replica.device.is_host()) {
     copies_.emplace(replica.device);
   }
@@ -79,10 +79,10 @@ void Served::synchronise() {
   }
 }
 
-const double* Served::sum_squares() {
-  auto* const sum = static_cast<double*>(squares_.memory());
+const SquareSum* Served::sum_squares() {
+  auto* const sum = static_cast<SquareSum*>(squares_.memory());
   replica_.device.kernels().squares(replica_.device.stream(), replica_.gradients.size(),
-                                    replica_.gradients.data(), sum);
+                                    replica_.gradients.data(), 0, sum);
   return sum;
 }
 

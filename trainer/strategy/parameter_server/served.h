@@ -43,7 +43,7 @@ class Served final : public Exchange {
   void start(std::size_t bucket) override;
   void advance() override;
   void synchronise() override;
-  const double* sum_squares() override;
+  const SquareSum* sum_squares() override;
   void update(const Score& score) override;
   std::int64_t receive() override;
   void join() override;
@@ -66,7 +66,7 @@ class Served final : public Exchange {
   UpdatedBuckets arriving_; ///< Pieces of a GPU's parameters.
   Replicated owner_;
   std::optional<Copies> copies_; ///< None: the arenas are the client's.
-  Buffer squares_;               ///< Sum of squares of the gradients, in float64.
+  Buffer squares_;               ///< A SquareSum of the gradients.
   std::size_t rows_ = 0;
 };
 

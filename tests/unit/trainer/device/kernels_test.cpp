@@ -175,8 +175,8 @@ std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n
     kernels.lamb(*stream, n, rule, &state, gradient.data(), m[3].data(), m[4].data(), m[5].data(),
                  p[2].data());
   }
-  double squares = 0;
-  kernels.squares(*stream, n, gradient.data(), &squares);
+  SquareSum squares;
+  kernels.squares(*stream, n, gradient.data(), 0, &squares);
   kernels.prepare(*stream, step, &squares, &state, nullptr);
   p[3] = {state.norm, state.factor};
   return p;
@@ -225,12 +225,13 @@ TEST_CASE("a gradient's norm that is no number, or infinite, reaches no paramete
       gradient[50] = wrong;
       const StepRule step{.clip_norm = 1};
       StepState state;
-      double squares = 0;
+      SquareSum squares;
       kernels->begin(*stream, step, {.learning_rate = {0.1}}, &state, nullptr);
-      kernels->squares(*stream, k_count, gradient.data(), &squares);
+      kernels->squares(*stream, k_count, gradient.data(), 1000, &squares);
       kernels->prepare(*stream, step, &squares, &state, nullptr);
       CHECK(!std::isfinite(state.norm));
       CHECK(state.skipped == 1);
+      CHECK(state.not_finite == 1050);
       const UpdateRule rule;
       const std::vector<float> before = numbers(k_count, 8);
       std::vector<std::vector<float>> p(3, before);

@@ -53,8 +53,8 @@ std::vector<float> trained(const TorchCase& torch, const CpuKernels& kernels, bo
     fill(gradients, [&](double i) { return std::sin(0.1 * i + step); });
     optimizer.begin_step();
     if (torch.clip_norm > 0) {
-      double squares = 0;
-      kernels.squares(device.stream(), floats, gradients.data(), &squares);
+      SquareSum squares;
+      kernels.squares(device.stream(), floats, gradients.data(), 0, &squares);
       optimizer.prepare(&squares);
     }
     optimizer.update(0, pieces ? 16 : floats);
@@ -110,8 +110,8 @@ TEST_CASE("a step that overflows changes nothing but the loss scale, and is no s
       if (step == 0) {
         gradients.data()[7] = std::numeric_limits<float>::infinity();
       }
-      double squares = 0;
-      device.kernels().squares(device.stream(), gradients.size(), gradients.data(), &squares);
+      SquareSum squares;
+      device.kernels().squares(device.stream(), gradients.size(), gradients.data(), 0, &squares);
       adam.prepare(&squares);
       CHECK(is_skipped(*adam.state()) == (step == 0));
       adam.begin_step();
@@ -136,7 +136,7 @@ TEST_CASE("a step takes the learning rate of as many skipped steps as the device
   Optimizer sgd({.rule = OptimizerOptions::Rule::sgd}, parameters.span(), gradients.span(), device);
   sgd.set_limits({.clip_norm = 1});
   sgd.set_learning_rates({0.1, 0.2, 0.3, 0.4}); // The host does not learn of what is skipped here.
-  const double wrong = std::numeric_limits<double>::quiet_NaN();
+  const SquareSum wrong{std::numeric_limits<double>::quiet_NaN(), 7};
   for (const double rate : {0.1, 0.2, 0.3, 0.4, 0.4}) {
     sgd.announce_step();
     CHECK(sgd.state()->learning_rate == rate);

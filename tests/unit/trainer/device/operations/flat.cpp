@@ -1,4 +1,5 @@
 // Optimizers, norms and conversions: operations on flat ranges.
+#include <algorithm>
 #include <cstdint>
 
 #include <fmt/format.h>
@@ -176,7 +177,7 @@ Operation normalise(std::size_t n, std::size_t begin, double squares) {
           .arrays = {{.before = numbers(n, 1), .begin = begin}},
           .run =
               [n, squares](Device& device, const Pointers& at) {
-                On<double> sum(device, {squares});
+                On<SquareSum> sum(device, {{squares}});
                 device.kernels().normalise(device.stream(), n, sum.data(), at[0].as<float>());
                 return finished(device);
               },
@@ -210,38 +211,61 @@ Operation blend(std::size_t n, std::size_t begin) {
           .tolerance = k_rounding};
 }
 
-Operation squares(std::size_t n, std::size_t begin) {
-  return {
-      .name = fmt::format("squares of {}, {} from the start", n, begin),
-      .arrays = {{.before = numbers(n, 1), .begin = begin}},
-      .run =
-          [n](Device& device, const Pointers& at) {
-            On<double> sum(device, {NAN});
-            device.kernels().squares(device.stream(), n, at[0].as<float>(), sum.data());
-            return Doubles{sum.read()};
-          },
-      .expected = [](std::vector<Doubles>& at) { return Doubles{norm_of(at[0]) * norm_of(at[0])}; },
-      .tolerance = 1e-9};
+/// The sum, and the place of the first value that is not finite; -1: all are.
+Doubles doubles(const SquareSum& sum) {
+  return {sum.sum, std::isinf(sum.not_finite) ? -1 : sum.not_finite};
+}
+
+/// `wrong`: which values are not finite.
+Operation squares(std::size_t n, std::size_t begin, const std::vector<std::size_t>& wrong = {}) {
+  constexpr std::size_t k_place = 1'000'000'007;
+  Values values = numbers(n, 1);
+  for (const std::size_t at : wrong) {
+    values[at] = at % 2 == 0 ? NAN : -INFINITY;
+  }
+  return {.name = fmt::format("squares of {}, {} from the start, {} of them not finite", n, begin,
+                              wrong.size()),
+          .arrays = {{.before = values, .begin = begin}},
+          .run =
+              [=](Device& device, const Pointers& at) {
+                On<SquareSum> sum(device, {{}});
+                device.kernels().squares(device.stream(), n, at[0].as<float>(), k_place,
+                                         sum.data());
+                return doubles(sum.read()[0]);
+              },
+          .expected =
+              [=](std::vector<Doubles>& at) {
+                if (wrong.empty()) {
+                  return Doubles{norm_of(at[0]) * norm_of(at[0]), -1};
+                }
+                const std::size_t first = *std::min_element(wrong.begin(), wrong.end());
+                at[0].assign(n, k_anything); // Their arrays are none to compare.
+                return Doubles{k_anything, static_cast<double>(k_place + first)};
+              },
+          .tolerance = 1e-9};
 }
 
 Operation sum(std::size_t n, std::size_t stride) {
-  const Values parts = numbers(n * stride, 5);
-  const Doubles from(parts.begin(), parts.end());
+  std::vector<SquareSum> parts;
+  for (const float value : numbers(std::max<std::size_t>(n * stride, 1), 5)) {
+    parts.push_back({value, 10.0 - double{value}});
+  }
   return {.name = fmt::format("sum of {}, {} apart", n, stride),
           .run =
-              [n, stride, from](Device& device, const Pointers& /*at*/) {
-                On<double> on_device(device, from);
-                On<double> to(device, {NAN});
-                device.kernels().sum(device.stream(), n, stride, on_device.data(), to.data());
-                return Doubles{to.read()};
+              [=](Device& device, const Pointers& /*at*/) {
+                On<SquareSum> from(device, parts);
+                On<SquareSum> to(device, {{}});
+                device.kernels().sum(device.stream(), n, stride, from.data(), to.data());
+                return doubles(to.read()[0]);
               },
           .expected =
-              [n, stride, from](std::vector<Doubles>& /*at*/) {
-                double all = 0;
+              [=](std::vector<Doubles>& /*at*/) {
+                SquareSum all;
                 for (std::size_t i = 0; i < n; ++i) {
-                  all += from[i * stride];
+                  all.sum += parts[i * stride].sum;
+                  all.not_finite = std::min(all.not_finite, parts[i * stride].not_finite);
                 }
-                return Doubles{all};
+                return doubles(all);
               },
           .tolerance = 1e-12};
 }
@@ -295,7 +319,8 @@ std::vector<Operation> flat_operations() {
     add({squares(n, 0)});
   }
   add({normalise(1000, 0, 0), blend(1037, 0), bytes_to_floats(1037, 0), sum(1, 1), sum(7, 3),
-       sum(1000, 1)});
+       sum(1000, 1), sum(0, 1), squares(7, 1, {3}), squares(1021, 0, {1020, 1}),
+       squares(100'003, 0, {77'777, 99'999})});
   return all;
 }
 
