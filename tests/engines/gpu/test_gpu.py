@@ -61,8 +61,10 @@ def test_fp8_learns_nearly_what_bf16_learns_and_repeats_itself(build, data):
 
 def torch_python():
     """A Python that has PyTorch: that of DTRAIN_TEST_TORCH, this one or the machine's; None: there is none."""
-    return next((python for python in (os.environ.get("DTRAIN_TEST_TORCH"), sys.executable, shutil.which("python3"))
-                 if python and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0), None)
+    for python in os.environ.get("DTRAIN_TEST_TORCH"), sys.executable, shutil.which("python3"):
+        if python and subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
+            return python
+    return None
 
 
 @pytest.fixture(scope="module")

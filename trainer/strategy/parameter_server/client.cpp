@@ -68,6 +68,8 @@ void ParameterClient::make_arenas(std::size_t count, Device* device) {
       pinned_ = gpu->pin(arenas_.memory(), why);
       job_.shared_memory = pinned_.size() > 0;
       if (!job_.shared_memory) {
+        arenas_ = {};
+        memory_ = {};
         notice_(fmt::format("gpu:{} cannot pin memory that processes share ({}): gradients and "
                             "parameters go over TCP to the servers of this machine, too",
                             gpu->index(), why));
