@@ -100,12 +100,12 @@ void run_until(Lock& lock, Queue& queue, const Enough& is_enough) {
   world().open.clear();
 }
 
-Queue& queue_of(cudaStream_t queue, bool is_kernel = false) {
+Queue& queue_of(cudaStream_t queue, bool may_be_noted = false) {
   if (world().queues.count(queue) == 0 || queue->gpu != current) {
     fail("work for a stream that there is not, or of another GPU than the thread's");
   }
-  if (queue->is_noting && !is_kernel) {
-    fail("something else than a kernel is put on a stream whose kernels are noted");
+  if (queue->is_noting && !may_be_noted) {
+    fail("what no graph may hold is put on a stream whose work is noted");
   }
   return *queue;
 }
@@ -304,8 +304,13 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
   if (!gpu_of(current).holds(memory)) {
     fail("what is to be cleared is not this GPU's memory");
   }
-  queue_of(stream).work.push_back(
-      {once([=] { std::memset(memory, value, bytes); }), nullptr, nullptr});
+  Queue& queue = queue_of(stream, true);
+  const auto clear = once([=] { std::memset(memory, value, bytes); });
+  if (queue.is_noting) {
+    queue.noted.push_back(clear);
+  } else {
+    queue.work.push_back({clear, nullptr, nullptr});
+  }
   return cudaSuccess;
 }
 

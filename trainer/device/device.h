@@ -49,9 +49,9 @@ class Stream {
   virtual void copy(const void* from, void* to, std::size_t bytes) = 0;
   /// Sets memory to zeros.
   virtual void clear(void* memory, std::size_t bytes) = 0;
-  /// Runs what `put` puts here: only kernels, and the same ones for the same `key`. A GPU records
-  /// them as a CUDA graph, and launches that the next time instead of calling `put`, until memory
-  /// is allocated on it.
+  /// Runs what `put` puts here: only kernels and clear(), the same ones for the same `key`. A GPU
+  /// records them as a CUDA graph, and launches that the next time instead of calling `put`, until
+  /// memory is allocated on it.
   virtual void replay(const std::vector<std::uint64_t>& /*key*/, const std::function<void()>& put) {
     put();
   }

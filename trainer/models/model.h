@@ -45,8 +45,16 @@ class Model {
 
   /// The same, and the gradients of the summed loss times `*scale`, which is in device memory. With
   /// `accumulate` they are added to the owner's gradients, otherwise they overwrite them.
-  virtual void forward_backward(const Batch& batch, const float* scale, bool accumulate,
-                                ParameterOwner& owner, Score* to) = 0;
+  void forward_backward(const Batch& batch, const float* scale, bool accumulate,
+                        ParameterOwner& owner, Score* to) {
+    draw(batch);
+    compute(batch, scale, accumulate, owner, to);
+  }
+  /// Its two parts: draw() depends on the batch's place among the samples, and compute() queues the
+  /// same work for all batches in the same memory.
+  virtual void draw(const Batch& /*batch*/) {}
+  virtual void compute(const Batch& batch, const float* scale, bool accumulate,
+                       ParameterOwner& owner, Score* to) = 0;
 
   /// For memory plans: allocates all host memory that forward_backward() takes for a batch of this
   /// shape.

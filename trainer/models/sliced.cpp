@@ -31,8 +31,8 @@ void SlicedModel::evaluate(const Batch& batch, ParameterOwner& owner, Score* to)
   }
 }
 
-void SlicedModel::forward_backward(const Batch& batch, const float* scale, bool accumulate,
-                                   ParameterOwner& owner, Score* to) {
+void SlicedModel::compute(const Batch& batch, const float* scale, bool accumulate,
+                          ParameterOwner& owner, Score* to) {
   need_all(owner);
   write_first(owner);
   if (!accumulate) {

@@ -15,8 +15,8 @@ class SlicedModel : public Model {
  public:
   const TensorTable& tensors() const final { return tensors_; }
   void evaluate(const Batch& batch, ParameterOwner& owner, Score* to) final;
-  void forward_backward(const Batch& batch, const float* scale, bool accumulate,
-                        ParameterOwner& owner, Score* to) final;
+  void compute(const Batch& batch, const float* scale, bool accumulate, ParameterOwner& owner,
+               Score* to) final;
   void make_room(const Batch& like) final;
   void rehearse(std::size_t rows, ParameterOwner& owner,
                 const std::function<void(std::size_t unit)>& ahead) const final;

@@ -151,8 +151,16 @@ class Transformer final : public LanguageModel {
     return all;
   }
 
-  void forward_backward(const Batch& batch, const float* scale, bool accumulate,
-                        ParameterOwner& owner, Score* to) override {
+  void draw(const Batch& batch) override {
+    fit(batch);
+    embedding_->draw(batch, length_);
+    for (const auto& layer : layers_) {
+      layer->draw(batch, length_);
+    }
+  }
+
+  void compute(const Batch& batch, const float* scale, bool accumulate, ParameterOwner& owner,
+               Score* to) override {
     const TextPass pass = pass_of(batch, true, accumulate);
     forward(pass, batch, owner);
     head_.score(pass, batch, scale, to);
@@ -220,9 +228,8 @@ class Transformer final : public LanguageModel {
     scratch_ = LayerScratch(context_, plan_.layer, rows, length);
   }
 
-  /// The pass of a batch; allocates activations if needed. Throws UsageError if rows are too long,
-  /// and, if the host can read them, DataError for words outside the vocabulary.
-  TextPass pass_of(const Batch& batch, bool is_training, bool accumulate) {
+  /// Allocates activations for a batch if needed. Throws UsageError if its rows are too long.
+  void fit(const Batch& batch) {
     const std::size_t length = batch[field::Name::ids].width;
     const std::size_t most_masked = batch[field::Name::masked].width;
     if (length > options_.max_length) {
@@ -230,17 +237,22 @@ class Transformer final : public LanguageModel {
           fmt::format("--max-length={}: must be at least {}, the tokens of a row of the text",
                       options_.max_length, length));
     }
+    if (batch.rows > rows_ || length != length_ || most_masked > most_masked_) {
+      take_room(batch.rows, length, most_masked);
+    }
+  }
+
+  /// The pass of a batch, once there is room for it. If the host can read its words, throws
+  /// DataError for those outside the vocabulary.
+  TextPass pass_of(const Batch& batch, bool is_training, bool accumulate) {
+    fit(batch);
     if (context_.device.is_host()) {
       check_words(batch[field::ids]);
       check_words(batch[field::targets]);
     }
-    if (batch.rows > rows_ || length != length_ || most_masked > most_masked_) {
-      take_room(batch.rows, length, most_masked);
-    }
     return {.rows = batch.rows,
-            .length = length,
+            .length = length_,
             .lengths = batch[field::lengths].data(),
-            .position = batch.position,
             .is_training = is_training,
             .accumulate = accumulate};
   }

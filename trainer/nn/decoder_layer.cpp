@@ -29,17 +29,16 @@ class DecoderLayer final : public TransformerLayer {
     Stream& stream = context_->stream;
     const LayerRoom& room = *room_;
     const std::size_t n = pass.tokens();
-    draw(pass);
 
     norm1_.forward(memory, n, x, room.wide, room.moments1.data());
     heads_.forward(memory, n, room.wide, room.heads);
-    text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(), heads(room.heads),
+    text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(pass), heads(room.heads),
                    room.probabilities.data(), room.context);
     const Residual left =
-        mix_.forward_before(memory, n, room.context, {drop1_.drawn(), x}, room.sum1);
+        mix_.forward_before(memory, n, room.context, {drop1_.drawn(pass), x}, room.sum1);
     norm2_.forward(memory, n, left, room.sum1, room.a, room.moments2.data());
     in_.forward_gelu(memory, n, room.a, room.u, room.g, Epilogue::gelu_tanh_bias);
-    out_.forward_onto(memory, n, room.g, {drop2_.drawn(), room.sum1}, y_);
+    out_.forward_onto(memory, n, room.g, {drop2_.drawn(pass), room.sum1}, y_);
     return y_;
   }
 
@@ -53,7 +52,7 @@ class DecoderLayer final : public TransformerLayer {
     const TypedPointer inner = scratch.inner;
     const TypedPointer branch = scratch.wide2;
 
-    ConstTypedPointer dy = dropped(drop2_, n, change, scratch.wide);
+    ConstTypedPointer dy = dropped(drop2_, pass, change, scratch.wide);
     out_.backward_weight(memory, n, room.g, dy, more);
     finish(out_.last(), owner);
     out_.backward_gelu(memory, n, dy, room.u, inner, Epilogue::dgelu_tanh);
@@ -62,11 +61,11 @@ class DecoderLayer final : public TransformerLayer {
     in_.backward_input(memory, n, inner, false, branch);
     norm2_.backward(memory, n, room.sum1, room.moments2.data(), more, branch, change);
 
-    dy = dropped(drop1_, n, change, scratch.wide);
+    dy = dropped(drop1_, pass, change, scratch.wide);
     mix_.backward_weight(memory, n, room.context, dy, more);
     finish(mix_.last(), owner);
     mix_.backward_input(memory, n, dy, false, branch);
-    text.attention_backward(stream, attention(pass), pass.lengths, drop0_.drawn(),
+    text.attention_backward(stream, attention(pass), pass.lengths, drop0_.drawn(pass),
                             heads(room.heads), room.probabilities.data(), room.context, branch,
                             scratch.squares.data(), heads(scratch.heads));
     heads_.backward_weight(memory, n, room.wide, scratch.heads, more);

@@ -15,8 +15,8 @@ std::uint32_t DropoutRule::threshold() const {
 
 float DropoutRule::scale() const { return static_cast<float>(k_steps / (k_steps - threshold())); }
 
-KeepBits DropoutRule::bits(std::uint32_t site, const TextPass& pass, std::size_t words) const {
-  return {seed, site, pass.position * 2 * words, threshold()};
+KeepBits DropoutRule::bits(std::uint32_t site, std::uint64_t position, std::size_t words) const {
+  return {seed, site, position * 2 * words, threshold()};
 }
 
 } // namespace trainer

@@ -15,9 +15,8 @@ struct TextPass {
   std::size_t rows = 0;   ///< B
   std::size_t length = 0; ///< T
   const std::int32_t* lengths = nullptr;
-  std::uint64_t position = 0; ///< Position of the first row in the stream of samples.
-  bool is_training = false;   ///< Applies dropout.
-  bool accumulate = false;    ///< Adds gradients to those of the previous pass.
+  bool is_training = false; ///< Applies dropout.
+  bool accumulate = false;  ///< Adds gradients to those of the previous pass.
 
   std::size_t tokens() const { return rows * length; }
 };
@@ -29,8 +28,9 @@ struct DropoutRule {
   /// A random number of 16 bits below it drops a value; kept values are multiplied by scale().
   std::uint32_t threshold() const;
   float scale() const;
-  /// The random numbers of a pass whose rows have `words` words each.
-  KeepBits bits(std::uint32_t site, const TextPass& pass, std::size_t words) const;
+  /// The random numbers of rows of `words` words each, the first of them at `position` in the
+  /// stream of samples.
+  KeepBits bits(std::uint32_t site, std::uint64_t position, std::size_t words) const;
 };
 
 } // namespace trainer

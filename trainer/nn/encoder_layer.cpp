@@ -31,20 +31,19 @@ class EncoderLayer final : public TransformerLayer {
     Stream& stream = context_->stream;
     const LayerRoom& room = *room_;
     const std::size_t n = pass.tokens();
-    draw(pass);
 
     const Heads<TypedPointer> of = heads(room.heads);
     query_.forward(memory, n, x, of.query, of.stride);
     key_.forward(memory, n, x, of.key, of.stride);
     value_.forward(memory, n, x, of.value, of.stride);
-    text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(), of,
+    text.attention(stream, attention(pass), pass.lengths, drop0_.drawn(pass), of,
                    room.probabilities.data(), room.context);
     const Residual left1 =
-        mix_.forward_before(memory, n, room.context, {drop1_.drawn(), x}, room.sum1);
+        mix_.forward_before(memory, n, room.context, {drop1_.drawn(pass), x}, room.sum1);
     norm1_.forward(memory, n, left1, room.sum1, room.a, room.moments1.data());
     in_.forward_gelu(memory, n, room.a, room.u, room.g);
     const Residual left2 =
-        out_.forward_before(memory, n, room.g, {drop2_.drawn(), room.a}, room.wide);
+        out_.forward_before(memory, n, room.g, {drop2_.drawn(pass), room.a}, room.wide);
     norm2_.forward(memory, n, left2, room.wide, y_, room.moments2.data());
     return y_;
   }
@@ -59,7 +58,7 @@ class EncoderLayer final : public TransformerLayer {
     const TypedPointer inner = scratch.inner;
 
     norm2_.backward(memory, n, room.wide, room.moments2.data(), more, change);
-    ConstTypedPointer dy = dropped(drop2_, n, change, scratch.wide);
+    ConstTypedPointer dy = dropped(drop2_, pass, change, scratch.wide);
     out_.backward_weight(memory, n, room.g, dy, more);
     finish(out_.last(), owner);
     out_.backward_gelu(memory, n, dy, room.u, inner);
@@ -68,12 +67,12 @@ class EncoderLayer final : public TransformerLayer {
     in_.backward_input(memory, n, inner, true, change);
 
     norm1_.backward(memory, n, room.sum1, room.moments1.data(), more, change);
-    dy = dropped(drop1_, n, change, scratch.wide);
+    dy = dropped(drop1_, pass, change, scratch.wide);
     mix_.backward_weight(memory, n, room.context, dy, more);
     finish(mix_.last(), owner);
     mix_.backward_input(memory, n, dy, false, scratch.wide2);
     const Heads<TypedPointer> changes = heads(scratch.heads);
-    text.attention_backward(stream, attention(pass), pass.lengths, drop0_.drawn(),
+    text.attention_backward(stream, attention(pass), pass.lengths, drop0_.drawn(pass),
                             heads(room.heads), room.probabilities.data(), room.context,
                             scratch.wide2, scratch.squares.data(), changes);
     const std::array<std::pair<const Linear*, TypedPointer>, 3> parts = {

@@ -48,6 +48,11 @@ class TextEmbedding {
     dropout_.make_room(rows, length * keep_words(shape_.width));
   }
 
+  /// Draws what passes over these rows drop, of so many tokens each.
+  void draw(const Batch& batch, std::size_t length) {
+    dropout_.draw(batch, length * keep_words(shape_.width));
+  }
+
   /// (N, H)
   ConstTypedPointer forward(const UnitMemory& memory, const TextPass& pass,
                             const std::int32_t* ids) {
@@ -58,7 +63,6 @@ class TextEmbedding {
     if (norm_) {
       norm_->forward(memory, pass.tokens(), sum_, x_, moments_.data());
     }
-    dropout_.draw(pass, pass.length * keep_words(shape_.width));
     drop(pass, x_);
     return x_;
   }
@@ -90,9 +94,8 @@ class TextEmbedding {
   /// Offset in the unit of the position of a text's first token.
   std::size_t first_position() const { return positions_ + shape_.first_position * shape_.width; }
   void drop(const TextPass& pass, TypedPointer values) const {
-    if (dropout_.drawn().keep != nullptr) {
-      context_->text.drop(context_->stream, {pass.tokens(), shape_.width}, dropout_.drawn(), values,
-                          values);
+    if (const Dropped drawn = dropout_.drawn(pass); drawn.keep != nullptr) {
+      context_->text.drop(context_->stream, {pass.tokens(), shape_.width}, drawn, values, values);
     }
   }
 

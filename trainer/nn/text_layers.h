@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/device/device.h"
+#include "trainer/nn/batch.h"
 #include "trainer/nn/dropout.h"
 #include "trainer/nn/parameter_owner.h"
 #include "trainer/nn/tensor_table.h"
@@ -174,16 +175,17 @@ class Dropout {
     bits_ = context_->device.allocate(rule_.threshold() == 0 ? 0 : rows * words * sizeof *bits(),
                                       DType::u8);
   }
-  /// Draws the keep bits of a pass, `words` words a row.
-  void draw(const TextPass& pass, std::size_t words) {
-    is_on_ = pass.is_training && rule_.threshold() > 0;
-    if (is_on_) {
-      context_->text.keep_bits(context_->stream, rule_.bits(site_, pass, words), pass.rows * words,
-                               bits());
+  /// Draws the keep bits of a batch's rows, `words` words each, for the passes that train on it.
+  void draw(const Batch& batch, std::size_t words) {
+    if (rule_.threshold() > 0) {
+      context_->text.keep_bits(context_->stream, rule_.bits(site_, batch.position, words),
+                               batch.rows * words, bits());
     }
   }
-  /// The keep bits drawn last.
-  Dropped drawn() const { return is_on_ ? Dropped{bits(), rule_.scale()} : Dropped{}; }
+  /// What a pass drops: by the keep bits drawn last, or nothing.
+  Dropped drawn(const TextPass& pass) const {
+    return pass.is_training && rule_.threshold() > 0 ? Dropped{bits(), rule_.scale()} : Dropped{};
+  }
 
  private:
   std::uint16_t* bits() const { return static_cast<std::uint16_t*>(bits_.memory()); }
@@ -191,7 +193,6 @@ class Dropout {
   const LayerContext* context_;
   DropoutRule rule_;
   std::uint32_t site_;
-  bool is_on_ = false;
   Buffer bits_{0};
 };
 

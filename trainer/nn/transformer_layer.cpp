@@ -53,31 +53,34 @@ Heads<TypedPointer> TransformerLayer::heads(const Buffer& of) const {
   return {first, first + shape_.width, first + 2 * shape_.width, 3 * shape_.width};
 }
 
+std::size_t TransformerLayer::attention_words(std::size_t length) const {
+  const AttentionShape row{1, length, shape_.heads, shape_.width / shape_.heads, is_causal_};
+  return row.lines() * row.words_a_line();
+}
+
 void TransformerLayer::make_room(std::size_t rows, std::size_t length,
                                  std::shared_ptr<LayerRoom> room) {
-  const AttentionShape attention{1, length, shape_.heads, shape_.width / shape_.heads};
   const std::size_t words = length * keep_words(shape_.width);
   room_ = std::move(room);
-  drop0_.make_room(rows, attention.lines() * attention.words_a_line());
+  drop0_.make_room(rows, attention_words(length));
   drop1_.make_room(rows, words);
   drop2_.make_room(rows, words);
   y_ = context_->activations(rows * length * shape_.width);
 }
 
-void TransformerLayer::draw(const TextPass& pass) {
-  const AttentionShape attention = this->attention(pass);
-  const std::size_t words = pass.length * keep_words(shape_.width);
-  drop0_.draw(pass, attention.lines() / pass.rows * attention.words_a_line());
-  drop1_.draw(pass, words);
-  drop2_.draw(pass, words);
+void TransformerLayer::draw(const Batch& batch, std::size_t length) {
+  drop0_.draw(batch, attention_words(length));
+  drop1_.draw(batch, length * keep_words(shape_.width));
+  drop2_.draw(batch, length * keep_words(shape_.width));
 }
 
-ConstTypedPointer TransformerLayer::dropped(const Dropout& drop, std::size_t tokens,
+ConstTypedPointer TransformerLayer::dropped(const Dropout& drop, const TextPass& pass,
                                             ConstTypedPointer change, TypedPointer to) const {
-  if (drop.drawn().keep == nullptr) {
+  const Dropped drawn = drop.drawn(pass);
+  if (drawn.keep == nullptr) {
     return change;
   }
-  context_->text.drop(context_->stream, {tokens, shape_.width}, drop.drawn(), change, to);
+  context_->text.drop(context_->stream, {pass.tokens(), shape_.width}, drawn, change, to);
   return to;
 }
 

@@ -51,6 +51,8 @@ class TransformerLayer {
 
   std::size_t unit() const { return unit_; }
   void make_room(std::size_t rows, std::size_t length, std::shared_ptr<LayerRoom> room);
+  /// Draws what passes over these rows drop, of so many tokens each.
+  void draw(const Batch& batch, std::size_t length);
   /// Initializes the gains of the norms.
   virtual void initialize(std::span<float> arena) const = 0;
 
@@ -71,12 +73,13 @@ class TransformerLayer {
                    std::uint32_t site, bool is_causal, TensorTable& tensors);
 
   AttentionShape attention(const TextPass& pass) const;
+  /// Words of keep bits of a row's attention.
+  std::size_t attention_words(std::size_t length) const;
   /// Pointers into queries, keys and values, (N, 3·H), or their gradients.
   Heads<TypedPointer> heads(const Buffer& of) const;
-  void draw(const TextPass& pass);
   /// The gradient before dropout of `change`: in `to` if anything was dropped, else `change`
   /// itself.
-  ConstTypedPointer dropped(const Dropout& drop, std::size_t tokens, ConstTypedPointer change,
+  ConstTypedPointer dropped(const Dropout& drop, const TextPass& pass, ConstTypedPointer change,
                             TypedPointer to) const;
   /// Notifies `owner` that all gradients of the unit up to here are final.
   void finish(std::size_t last, ParameterOwner& owner) const { owner.final(first_ + last); }

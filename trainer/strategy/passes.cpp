@@ -1,6 +1,7 @@
 #include "trainer/strategy/passes.h"
 
 #include <utility>
+#include <vector>
 
 namespace trainer {
 
@@ -35,22 +36,24 @@ void Passes::run(const Batch& batch, const float* factor, ParameterOwner& owner,
     owner.begin_pass();
     const bool is_last = row == batch.rows;
     is_last_ = is_last && !is_replayed_;
+    model_.draw(part);
     const auto pass = [&] {
-      model_.forward_backward(part, factor, accumulate, *this, score);
+      model_.compute(part, factor, accumulate, *this, score);
       if (is_last) {
         behind();
       }
     };
-    // Of text other values are dropped each time.
-    if (!is_replayed_ || !part[field::ids].empty()) {
+    if (!is_replayed_) {
       pass();
       continue;
     }
-    const auto address = [](const auto* at) { return reinterpret_cast<std::uint64_t>(at); };
-    device_.stream().replay({address(part[field::images].data()),
-                             address(part[field::labels].data()), part.rows, accumulate ? 1U : 0U,
-                             is_last ? 1U : 0U, address(score)},
-                            pass);
+    const auto address = [](const void* at) { return reinterpret_cast<std::uint64_t>(at); };
+    std::vector<std::uint64_t> key = {part.rows, accumulate ? 1U : 0U, is_last ? 1U : 0U,
+                                      address(score)};
+    for (const Batch::Field& one : part.fields) {
+      key.insert(key.end(), {address(one.memory), one.width});
+    }
+    device_.stream().replay(key, pass);
   }
 }
 
