@@ -90,6 +90,14 @@ std::size_t rounded_bytes(const MemoryPlanOptions& options, const Model& model,
              : 0;
 }
 
+/// Has a GPU multiply in what a run does.
+void multiply_as(const RunOptions& run, Device& device) {
+  if (!device.is_host() && run.precision != Precision::fp32) {
+    device.multiply_in(half_type(run.precision));
+  }
+  set_matmul_precision(device, run.matmul_precision);
+}
+
 /// Of a tensor that lies in panels, on its way to a checkpoint: row-major.
 std::size_t turning_bytes(const TensorTable& tensors) {
   std::size_t most = 0;
@@ -99,6 +107,24 @@ std::size_t turning_bytes(const TensorTable& tensors) {
     }
   }
   return most;
+}
+
+/// Of a run on so many ranks.
+MemoryPlanOptions plan_options(int ranks, const RunOptions& run, const Dataset& samples) {
+  MemoryPlanOptions options{.model = fitted(run.model, samples),
+                            .optimizer = run.optimizer,
+                            .precision = run.precision,
+                            .buckets = run.step.buckets,
+                            .offload = run.offload,
+                            .ranks = ranks,
+                            .like = {.rows = run.step.rows_at_once},
+                            .accumulates = run.accumulation_steps > 1,
+                            .saves = !run.checkpoint_dir.empty(),
+                            .goes_on = run.checkpoint_every > 0};
+  for (const FieldType& field : samples.train.source->fields()) {
+    options.like[field.name] = {nullptr, field.width, field.type};
+  }
+  return options;
 }
 
 } // namespace
@@ -223,35 +249,31 @@ std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t p
   return text;
 }
 
+void tell_plan(int ranks, const RunOptions& run, const Dataset& samples, Device& device) {
+  if (CudaDevice* const gpu = device.cuda(); gpu != nullptr) {
+    const SampleSource& source = *samples.train.source;
+    const std::size_t kept = is_kept(source, *gpu) ? source.stored_bytes() : 0;
+    gpu->set_planned([=, &run, &samples] {
+      multiply_as(run, *gpu);
+      return kept + plan_memory(plan_options(ranks, run, samples), run.zero_stage, *gpu).most();
+    });
+  }
+}
+
 void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run,
                        const DataOptions& data) {
   const std::unique_ptr<Device> device =
       make_device(rank.devices.front(), rank.cluster.local_rank, rank.no_gpu);
   const bool is_host = device->is_host();
-  if (!is_host && run.precision != Precision::fp32) {
-    device->multiply_in(half_type(run.precision));
-  }
-  set_matmul_precision(*device, run.matmul_precision);
+  multiply_as(run, *device);
   if (rank.cluster.rank != 0) {
     return;
   }
   const bool is_given = !run.model.is_of_text() || data.data != DataOptions{}.data;
   const Dataset samples = is_given ? find_dataset(data, rank.cluster.rank, rank.cluster.world_size)
                                    : synthetic_for(run.model, 1, 0);
-  MemoryPlanOptions options{.model = fitted(run.model, samples),
-                            .optimizer = run.optimizer,
-                            .precision = run.precision,
-                            .buckets = run.step.buckets,
-                            .offload = run.offload,
-                            .ranks = ranks,
-                            .like = {.rows = run.step.rows_at_once},
-                            .accumulates = run.accumulation_steps > 1,
-                            .saves = !run.checkpoint_dir.empty(),
-                            .goes_on = run.checkpoint_every > 0};
+  const MemoryPlanOptions options = plan_options(ranks, run, samples);
   const SampleSource& source = *samples.train.source;
-  for (const FieldType& field : source.fields()) {
-    options.like[field.name] = {nullptr, field.width, field.type};
-  }
   // Of the program that has connected: the code for it, and segments of what comes in.
   constexpr std::size_t k_connected = 3'000'000;
   const std::size_t program = is_host ? resident_bytes() + (ranks > 1 ? k_connected : 0)

@@ -62,6 +62,10 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
 std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t program,
                              const char* title = "PROGRAM");
 
+/// Has a rank's GPU, if it runs out of memory, say how much of it the run was planned to take. What
+/// is given outlives the device, or the next call.
+void tell_plan(int ranks, const RunOptions& run, const Dataset& samples, Device& device);
+
 /// For so many ranks; the first one prints.
 void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run,
                        const DataOptions& data);

@@ -10,6 +10,7 @@
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
 #include "trainer/files.h"
+#include "trainer/forecast/memory_plan.h"
 #include "trainer/run/requeue.h"
 #include "trainer/run/training_run.h"
 
@@ -224,6 +225,7 @@ void train(const TrainJob& job) {
       job.ranks, [&] { data = find_dataset(job.data, cluster.rank, cluster.world_size); },
       [&](const Rank& rank) {
         Outputs outputs(job.outputs, rank.cluster.rank == 0);
+        tell_plan(rank.communicator.world_size(), job.run, *data, rank.device);
         TrainingRun run(job.run, rank.device, *data, all_samples(*data, rank.communicator),
                         rank.cluster.world_size, false);
         take_part(

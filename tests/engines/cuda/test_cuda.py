@@ -301,6 +301,16 @@ def test_what_a_gpu_cannot_do_is_one_line(on_cpu, data, flags, variables, said):
     assert said in err and err.count("\n") == 1
 
 
+def test_where_a_gpu_runs_out_of_memory_it_says_what_was_planned(on_cpu, data):
+    flags = ["--device=cuda", "--hidden=4096,4096", "--batch-size=8"]
+    plan, _ = end(start(on_cpu, data, *flags, "--plan-memory"))
+    planned = float(re.search(r"^0 .* (\d+\.\d)", plan, re.MULTILINE).group(1)) * 1e6 / 2**30
+    assert planned > 0.25  # GiB, which the fake GPU has.
+    _, err = end(start(on_cpu, data, *flags), EXIT_ERROR)
+    said = rf"gpu:0: no \d\.\d\d GiB more, .*; this rank is planned to take {planned:.2f}; lower --batch-size"
+    assert re.search(said, err)
+
+
 def test_a_fault_in_a_kernel_is_reported_under_its_name_where_each_is_waited_for(on_cpu, data):
     """Else by whoever waits next for the GPU, kernels later."""
     def fault(*flags, **variables):

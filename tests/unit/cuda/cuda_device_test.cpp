@@ -113,4 +113,8 @@ TEST_CASE("what a GPU cannot be is said in one line") {
                        doctest::Contains("gpu:0: no 4.00 GiB more, beside the 0.00 GiB that this "
                                          "process has there: of 0.25 GiB "),
                        Error);
+  gpu.set_planned([] { return std::size_t{5} << 30; });
+  CHECK_THROWS_WITH_AS(gpu.allocate(std::size_t{1} << 30, DType::f32),
+                       doctest::Contains("; this rank is planned to take 5.00; lower --batch-size"),
+                       Error);
 }

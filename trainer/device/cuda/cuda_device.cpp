@@ -204,6 +204,9 @@ class Gpu final : public CudaDevice {
         "the rank of the link to another GPU");
     return rank;
   }
+  void set_planned(std::function<std::size_t()> planned) override {
+    allocated_.set_planned(std::move(planned));
+  }
   std::size_t memory_for_products(std::size_t values) const override {
     const CudaStreamHandle& as = *stream_->handle();
     const bool is_fp8 =

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,6 +41,9 @@ class CudaDevice : public Device {
   virtual Buffer pin(std::span<std::byte> memory, std::string& why) = 0;
   /// Null if there is none; `why` then says why.
   virtual const DtrainNccl* nccl(std::string& why) const = 0;
+  /// `planned`: how many bytes the run takes of its memory, which is asked once there is too little
+  /// and becomes part of that error; null: not known.
+  virtual void set_planned(std::function<std::size_t()> planned) = 0;
   /// Most bytes of its memory that products take besides their operands, which have up to so many
   /// values each: a workspace, and copies of operands in FP8 or fp16.
   virtual std::size_t memory_for_products(std::size_t values) const = 0;
@@ -52,7 +56,7 @@ struct CudaHost {
 };
 
 /// Identifies a build. Trainer and plug-in share classes, so both must be of the same build.
-#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 17, C++ " __VERSION__
+#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 18, C++ " __VERSION__
 
 /// The one function that the plug-in exports: opens GPU number `index`. Returns null, before all
 /// else, if `build` differs from the plug-in's. Reports a usage error that begins with `flag` if

@@ -41,12 +41,17 @@ class GpuMemory {
   }
   std::size_t most() const { return most_; }
 
+  /// How many bytes all of it was planned to take, for fail_without(), which asks then; null: not
+  /// known.
+  void set_planned(std::function<std::size_t()> planned) { planned_ = std::move(planned); }
+
   /// Throws Error: there are not so many bytes more, of which CUDA says `error`.
   [[noreturn]] void fail_without(std::size_t bytes, int error) const;
 
  private:
   int gpu_;
   std::function<void()> trim_;
+  std::function<std::size_t()> planned_;
   std::atomic<std::uint64_t> changes_{0};
   std::atomic<std::size_t> bytes_{0}; ///< Allocated now.
   std::atomic<std::size_t> most_{0};
