@@ -104,20 +104,47 @@ def test_ten_steps_losses_are_those_of_pytorch_on_the_same_card(build, tokens, t
     assert found[10] < 0.95 * found[1]
 
 
-@pytest.mark.parametrize("how, said", [("nccl", "NCCL "), ("ring", "copied to and from")])
-def test_two_ranks_on_one_gpu_learn_what_one_learns(build, data, how, said):
+def two_ranks(build, data, *flags):
+    """Of one GPU. What rank 0 prints."""
     port = str(held_ports(1)[0])
-    ranks = [start(build, data, "--device=cuda", "--batch-size=32", f"--communication={how}",
+    ranks = [start(build, data, "--device=cuda", "--batch-size=32", *flags,
                    RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1",
                    MASTER_PORT=port, DTRAIN_JOB_TOKEN="a" * 32, NCCL_MULTI_RANK_GPU_ENABLE="1")
              for rank in range(2)]
-    said_by_all = [rank.communicate(timeout=600) for rank in ranks]
-    if how == "nccl" and re.search("are on one GPU|or later is needed", said_by_all[0][1]):
+    said = [rank.communicate(timeout=600) for rank in ranks]
+    if "--communication=nccl" in flags and re.search("are on one GPU|or later is needed", said[0][1]):
         pytest.skip("the NCCL here gives two ranks no GPU to share; 2.30.3 does")
-    assert [rank.returncode for rank in ranks] == [0, 0], said_by_all
-    outs = [out for out, _ in said_by_all]
-    assert said in outs[0]
-    check_close(outs[0], end(start(build, data, "--device=cuda"))[0])
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    return said[0][0]
+
+
+@pytest.mark.parametrize("how, said", [("nccl", "NCCL "), ("ring", "copied to and from")])
+def test_two_ranks_on_one_gpu_learn_what_one_learns(build, data, how, said):
+    out = two_ranks(build, data, f"--communication={how}")
+    assert said in out
+    check_close(out, end(start(build, data, "--device=cuda"))[0])
+
+
+@pytest.mark.parametrize("how", ["nccl", "ring"])
+def test_every_zero_stage_and_offload_learns_what_stage_0_learns(build, data, tmp_path, how):
+    def run(*flags):
+        return held_out(two_ranks(build, data, f"--communication={how}", "--clip-norm=1", *flags))
+    expected = run("--zero-stage=0")
+    for flags in (["--zero-stage=1"], ["--zero-stage=2"], ["--zero-stage=3"],
+                  ["--zero-stage=2", "--offload-optimizer=cpu"], ["--zero-stage=3", "--offload-param=cpu"],
+                  ["--zero-stage=3", f"--offload-param={tmp_path}", f"--offload-optimizer={tmp_path}"]):
+        assert run(*flags) == expected, flags
+
+
+def test_what_a_run_is_planned_to_take_of_a_gpu_it_takes(build, tokens):
+    flags = ["--device=cuda", "--model=gpt2", "--layers=12", "--hidden=768", "--heads=12", "--max-length=32",
+             "--batch-size=8", "--steps=4", "--precision=bf16"]
+    program = build.bin / "dtrain-trainer"
+    plan, _ = end(trainer_process.start(program, tokens, *flags, "--plan-memory"))
+    out, _ = end(trainer_process.start(program, tokens, *flags))
+    planned = float(re.search(r"^0 .* (\d+\.\d)(?: \(\d\))?$", plan, re.M)[1]) * 1e6
+    found = float(re.search(r"([\d.]+) GiB of its memory at most", out)[1]) * 2**30
+    assert found == pytest.approx(planned, rel=0.03)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
