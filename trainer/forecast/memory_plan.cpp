@@ -262,8 +262,7 @@ void tell_plan(int ranks, const RunOptions& run, const Dataset& samples, Device&
 
 void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run,
                        const DataOptions& data) {
-  const std::unique_ptr<Device> device =
-      make_device(rank.devices.front(), rank.cluster.local_rank, rank.no_gpu);
+  const std::unique_ptr<Device> device = make_device(rank.devices.front(), rank.cluster.local_rank);
   const bool is_host = device->is_host();
   multiply_as(run, *device);
   if (rank.cluster.rank != 0) {

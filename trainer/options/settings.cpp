@@ -393,8 +393,6 @@ ForecastOptions forecast_options(const TrainerOptions& options) {
 RankOptions rank_options(const TrainerOptions& options, const Cluster& cluster) {
   RankOptions ranks{.cluster = cluster,
                     .devices = parse_devices(options.devices),
-                    .no_gpu =
-                        is_elastic(options, cluster) ? "elastic workers run on CPUs only" : "",
                     .ops = parse_cross_device_ops(options.cross_device_ops),
                     .comm = comm_options(options)};
   if (ranks.devices.empty()) {

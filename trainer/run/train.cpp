@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "trainer/collectives/device_communicator.h"
 #include "trainer/data/loader.h"
 #include "trainer/device/cpu/kernels.h"
 #include "trainer/errors.h"
@@ -141,11 +143,8 @@ constexpr int k_most_failures = 64;
 /// Trains from one rendezvous (elastic/membership.h) to the next, until all samples are consumed.
 void train_elastic(const TrainJob& job) {
   const Cluster& cluster = job.ranks.cluster;
-  const std::unique_ptr<Device> device =
-      make_device(job.ranks.devices.front(), cluster.local_rank, job.ranks.no_gpu);
-  if (!device->is_host()) {
-    throw UsageError("--min-workers: elastic workers run on CPUs only; use --device=cpu");
-  }
+  const std::unique_ptr<Device> device = make_device(job.ranks.devices.front(), cluster.local_rank);
+  const std::string placement = place_near(*device, job.ranks.comm);
   const Dataset data = find_dataset(job.data, cluster.rank, cluster.world_size);
   Membership membership(cluster, job.ranks.comm, *job.elastic);
   TrainingRun run(job.run, *device, data, {data.train.count, false}, cluster.world_size, true);
@@ -164,7 +163,11 @@ void train_elastic(const TrainJob& job) {
                              : "the other workers have finished the job");
       return true;
     }
-    Communicator& communicator = *generation.communicator;
+    std::optional<DeviceCommunicator> of_device;
+    if (!device->is_host()) {
+      of_device.emplace(*generation.communicator, *device);
+    }
+    Communicator& communicator = of_device ? *of_device : *generation.communicator;
     const auto train = [&] {
       if (!outputs || is_first != (communicator.rank() == 0)) {
         is_first = communicator.rank() == 0;
@@ -173,7 +176,7 @@ void train_elastic(const TrainJob& job) {
         outputs = std::make_unique<Outputs>(job.outputs, is_first, last_step);
       }
       return take_part(
-          run, {cluster, *device, communicator}, data, *outputs, generation.source,
+          run, {cluster, *device, communicator, placement}, data, *outputs, generation.source,
           generation.step < 0,
           [&] {
             number = generation.number;

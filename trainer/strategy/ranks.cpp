@@ -56,7 +56,15 @@ std::string flag_for_nccl(const RankOptions& options, const std::vector<CudaDevi
   return flag;
 }
 
-/// Rank::placement of the calling thread, which is bound to it.
+bool may_be_nccl(const RankOptions& options) {
+  using enum CommOptions::Communication;
+  return options.comm.communication == nccl ||
+         (options.comm.communication == automatic &&
+          (options.ops == CrossDeviceOps::nccl || options.ops == CrossDeviceOps::automatic));
+}
+
+} // namespace
+
 std::string place_near(Device& device, const CommOptions& options) {
   const auto node =
       device.cuda() == nullptr ? std::nullopt : numa_node_of(device.cuda()->pci_bus_id());
@@ -74,15 +82,6 @@ std::string place_near(Device& device, const CommOptions& options) {
   return "";
 }
 
-bool may_be_nccl(const RankOptions& options) {
-  using enum CommOptions::Communication;
-  return options.comm.communication == nccl ||
-         (options.comm.communication == automatic &&
-          (options.ops == CrossDeviceOps::nccl || options.ops == CrossDeviceOps::automatic));
-}
-
-} // namespace
-
 void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
                const std::function<void(const Rank&)>& body) {
   const Cluster& cluster = options.cluster;
@@ -90,7 +89,7 @@ void run_ranks(const RankOptions& options, const std::function<void()>& prepare,
   std::vector<std::unique_ptr<Device>> devices; // Before anyone waits for this process.
   devices.reserve(static_cast<std::size_t>(replicas));
   for (const std::string& device : options.devices) {
-    devices.push_back(make_device(device, cluster.local_rank, options.no_gpu));
+    devices.push_back(make_device(device, cluster.local_rank));
   }
   std::vector<CudaDevice*> gpus = gpus_among(devices);
   const std::string asked = flag_for_nccl(options, gpus, *devices.front());

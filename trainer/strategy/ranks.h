@@ -14,9 +14,8 @@
 namespace trainer {
 
 struct RankOptions {
-  Cluster cluster;                             ///< Of this process.
-  std::vector<std::string> devices = {"auto"}; ///< For make_device(); a thread each.
-  std::string no_gpu = {};                     ///< Why auto means the CPU here, for make_device().
+  Cluster cluster;                                ///< Of this process.
+  std::vector<std::string> devices = {"auto"};    ///< For make_device(); a thread each.
   CrossDeviceOps ops = CrossDeviceOps::automatic; ///< Between replicas of one process.
   CommOptions comm;
 
@@ -29,6 +28,9 @@ struct Rank {
   Communicator& communicator;
   std::string placement = {}; ///< "on the CPUs of NUMA node 1", a GPU's; empty: anywhere.
 };
+
+/// Rank::placement of the calling thread, which is bound to it.
+std::string place_near(Device& device, const CommOptions& options);
 
 /// Connects the workers (with NCCL too if every rank has a GPU and --transport does not ask for
 /// another), calls `prepare` once, then `body` once per rank, each in its own thread, on the CPUs

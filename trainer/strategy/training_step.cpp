@@ -140,6 +140,8 @@ Score TrainingStep::run(const Batch& batch) {
   }
   if (updates_last()) {
     update();
+  } else if (is_elastic()) { // Alone.
+    collect(0);
   }
   if (const std::int64_t step = exchange_->receive(); step != replica_.optimizer.step()) {
     replica_.optimizer.set_state(step, 0, replica_.optimizer.seen().loss_scale);
@@ -245,8 +247,9 @@ void TrainingStep::update() {
     replica_.optimizer.prepare(exchange_->sum_squares(),
                                &outcomes_.begin()->state); // The score was sent.
     send_outcome(replica_.optimizer.step() + 1, replica_.device.stream().record(), true);
-    collect(steps_ahead_);
   }
+  // Elastic ranks know how a step went before it counts: nothing throws behind that.
+  collect(is_elastic() ? 0 : steps_ahead_);
   replica_.optimizer.begin_step();
   exchange_->update(finished_score_);
   exchange_->clock().lap(StepClock::Part::update);

@@ -77,9 +77,10 @@ class TrainingStep {
   void set_before_update(std::function<void()> hook) { before_update_ = std::move(hook); }
 
   /// One training step. Returns this rank's score of the steps that have finished since the last
-  /// call: on the CPU this step's; a GPU lags behind by up to two steps. Throws Error naming step,
-  /// rank and tensor if a loss or gradient is not finite, and if the elastic ranks' rows do not add
-  /// up to the global batch. On the CPU it throws before anything is updated.
+  /// call: on the CPU, and of elastic ranks, this step's; else a GPU lags behind by up to two
+  /// steps. Throws Error naming step, rank and tensor if a loss or gradient is not finite, and if
+  /// the elastic ranks' rows do not add up to the global batch. On the CPU it throws before
+  /// anything is updated.
   Score run(const Batch& batch);
   /// Waits until all steps have finished, and returns the score that run() has not returned.
   Score settle();
@@ -107,6 +108,8 @@ class TrainingStep {
   void update();
   void put_update(StepState* copy);
   bool is_mixed() const { return replica_.precision != Precision::fp32; }
+  /// Ranks that go on from the last whole step once another is lost.
+  bool is_elastic() const { return !votes_.empty() && replica_.sharding.stage == 0; }
   /// Parameters are updated once all gradients have come to what they are over the ranks.
   bool updates_last() const {
     return updates_ == Exchange::Updates::together || updates_ == Exchange::Updates::elsewhere;
