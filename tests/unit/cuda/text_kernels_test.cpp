@@ -7,24 +7,14 @@
 
 #include "tests/cuda_on_cpu/runtime.h"
 #include "tests/unit/cuda/alike.h"
+#include "tests/unit/trainer/device/operations/oracles.h"
 
 using namespace trainer;
 using namespace trainer::test;
 
 namespace {
 
-using Ids = std::vector<std::int32_t>;
 using Floats = std::vector<float*>;
-
-/// Below `end`, with some that come again and again.
-Ids ids_below(std::size_t count, std::size_t end) {
-  Ids ids(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    ids[i] = static_cast<std::int32_t>(
-        i % 3 == 0 ? 1 % end : random_at(1, RandomStream::weights, 98, i)[0] % end);
-  }
-  return ids;
-}
 
 } // namespace
 

@@ -5,6 +5,15 @@
 
 namespace trainer::test {
 
+Ids ids_below(std::size_t count, std::size_t end) {
+  Ids ids(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    ids[i] = static_cast<std::int32_t>(
+        i % 3 == 0 ? 1 % end : random_at(1, RandomStream::weights, 98, i)[0] % end);
+  }
+  return ids;
+}
+
 CrossEntropy cross_entropy(const Doubles& logits, std::size_t label) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;

@@ -12,6 +12,9 @@ namespace trainer::test {
 
 using Ids = std::vector<std::int32_t>;
 
+/// Below `end`, with some that come again and again.
+Ids ids_below(std::size_t count, std::size_t end);
+
 /// -log of a label's share, and its gradient at the logits.
 struct CrossEntropy {
   double loss;

@@ -20,16 +20,6 @@ std::vector<std::uint16_t> bits(std::size_t words) {
   return values;
 }
 
-/// Below `end`, with some that come again and again.
-Ids ids_below(std::size_t count, std::size_t end) {
-  Ids ids(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    ids[i] = static_cast<std::int32_t>(
-        i % 3 == 0 ? 1 % end : random_at(1, RandomStream::weights, 98, i)[0] % end);
-  }
-  return ids;
-}
-
 // Dropout.
 
 enum class Drop : int { to_another, in_place, and_add };
