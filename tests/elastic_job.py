@@ -89,8 +89,10 @@ class Job:
 def running_jobs():
     """A list to add jobs to, whose workers end with it."""
     jobs = []
-    yield jobs
-    for each in jobs:
-        for worker in each.running():
-            worker.kill()
-            worker.wait()
+    try:
+        yield jobs
+    finally:
+        for each in jobs:
+            for worker in each.running():
+                worker.kill()
+                worker.wait()
