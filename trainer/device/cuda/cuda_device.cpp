@@ -54,6 +54,7 @@ class Gpu final : public CudaDevice {
     set_text_kernels(text_);
     set_embedding_kernels(text_);
     set_norm_kernels(text_);
+    set_norm_backward_kernels(text_);
     set_attention_kernels(text_);
     events_ = EventPools(index);
     stream_ = std::make_unique<CudaStream>(allocated_, events_);

@@ -36,6 +36,7 @@ void set_convolution_kernels(LayerKernels& layers);
 void set_text_kernels(TextKernels& text);
 void set_embedding_kernels(TextKernels& text);
 void set_norm_kernels(TextKernels& text);
+void set_norm_backward_kernels(TextKernels& text);
 void set_attention_kernels(TextKernels& text);
 
 /// Loaded at the first call; null if there is none, and `why` then says why.
