@@ -77,7 +77,10 @@ void flat(trainer::Device& device, Measured& measured) {
   rate("copy", 8, [&] { stream.copy(g, m, k_values * sizeof(float)); });
   rate("adam", 28, [&] { kernels.adam(stream, k_values, rule, state, g, m, v, p); });
   rate("sgd", 20, [&] { kernels.sgd(stream, k_values, rule, state, g, m, p); });
-  rate("lamb", 40, [&] { kernels.lamb(stream, k_values, rule, state, g, m, v, g, p); });
+  rate("lamb", 48, [&] {
+    kernels.lamb_direction(stream, k_values, rule, state, g, m, v, g, p);
+    kernels.lamb_take(stream, k_values, state, g, p);
+  });
   rate("squares", 4, [&] {
     kernels.squares(stream, k_values, g, 0, static_cast<trainer::SquareSum*>(sum.memory()));
   });

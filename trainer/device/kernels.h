@@ -174,11 +174,16 @@ struct Kernels {
               const float* gradient, float* m, const Parameters& parameters);
   void (*adam)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
                const float* gradient, float* m, float* v, const Parameters& parameters);
-  /// Updates one tensor. `u` is scratch memory of n floats.
-  void (*lamb)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
-               const float* gradient, float* m, float* v, float* u, const Parameters& parameters);
 
-  // The parts of Muon (optim/muon.h).
+  // The parts of LAMB: the direction u of some values, which may be the memory of the gradient, and
+  // the step of a whole tensor.
+  void (*lamb_direction)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
+                         const float* gradient, float* m, float* v, float* u,
+                         const float* parameters);
+  void (*lamb_take)(Stream&, std::size_t n, const StepState* state, const float* u,
+                    const Parameters& parameters);
+
+  // The parts of Muon (optim/muon.h), likewise.
   void (*muon_direction)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,
                          const float* gradient, float* m, float* u);
   void (*muon_take)(Stream&, std::size_t n, const UpdateRule& rule, const StepState* state,

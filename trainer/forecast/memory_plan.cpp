@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -153,12 +154,14 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
   const Shards shards(floats, options.buckets, 0, options.ranks);
   const std::size_t own = plan.stage == 0 ? floats : shards.own_floats();
   std::size_t moments = 0;
+  std::vector<const Tensor*> whole_tensors;
   {
     const Buffer parameters = Buffer::paged(floats, DType::f32);
     const BufferCount count;
     CpuDevice cpu;
     const Optimizer optimizer(options.optimizer, parameters.span(), {}, cpu, &tensors,
                               plan.stage == 0 ? std::vector<ArenaRange>{} : shards.own());
+    whole_tensors = optimizer.whole_tensors();
     const Offload& offload = options.offload;
     const bool has_files = !offload.optimizer.empty();
     const std::size_t kinds = optimizer.moments().size();
@@ -167,11 +170,11 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
     if (has_files || (on_gpu && offload.optimizer_is_on_host)) {
       plan.moments -= moments;
     }
-    const Pieces pieces = state_pieces(options.optimizer.rule, own, &tensors);
+    const Pieces pieces = Pieces::of(own);
     if (!on_gpu && has_files) {
       plan.moments += StateFiles::memory_bytes(kinds, pieces);
     }
-    if (on_gpu && !needs_whole_tensors(options.optimizer.rule)) {
+    if (on_gpu) {
       const bool has_parameters = plan.stage == 3 && offload.parameters_are_on_host;
       const bool rounds = has_parameters && options.precision != Precision::fp32;
       const std::size_t rows =
@@ -190,7 +193,8 @@ MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& devi
          .offload = options.offload,
          .rows = options.like.rows,
          .accumulates = options.accumulates,
-         .is_rounded = options.precision != Precision::fp32 && (plan.stage == 3 || !on_gpu)},
+         .is_rounded = options.precision != Precision::fp32 && (plan.stage == 3 || !on_gpu),
+         .whole_tensors = std::move(whole_tensors)},
         *model, shards, device);
   }
   plan.parameters = step.most.parameters;
@@ -279,7 +283,7 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
                               : is_kept(source, *device) ? source.stored_bytes()
                                                          : 0;
   std::vector<MemoryPlan> plans;
-  for (int stage = 0; stage <= (needs_whole_tensors(run.optimizer.rule) ? 0 : 3); ++stage) {
+  for (int stage = 0; stage <= most_stage(run.optimizer.rule); ++stage) {
     if (stage_taken(stage, ranks, run.offload, is_host) == stage) {
       plans.push_back(plan_memory(options, stage, *device));
     }

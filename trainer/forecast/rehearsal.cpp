@@ -11,6 +11,7 @@
 #include "trainer/device/ranges.h"
 #include "trainer/strategy/gathered.h"
 #include "trainer/strategy/reduced.h"
+#include "trainer/strategy/whole_tensors.h"
 
 namespace trainer {
 namespace {
@@ -187,6 +188,7 @@ class Rehearsal final : private ParameterOwner {
         }
       });
       give_back(shards_.buckets().size());
+      move_whole_tensors();
       if (gathered_ != nullptr) {
         gathered_->change();
       }
@@ -245,11 +247,25 @@ class Rehearsal final : private ParameterOwner {
 
   void give_back(std::size_t buckets) {
     for (; given_back_ < buckets; ++given_back_) {
-      const ArenaRange& whole = shards_.buckets()[given_back_];
-      const ArenaRange own = shards_.own(given_back_);
-      gradients_.discard({whole.first, own.first});
-      gradients_.discard({own.last, whole.last});
+      discard_others(given_back_);
     }
+  }
+  void discard_others(std::size_t bucket) {
+    const ArenaRange& whole = shards_.buckets()[bucket];
+    const ArenaRange own = shards_.own(bucket);
+    gradients_.discard({whole.first, own.first});
+    gradients_.discard({own.last, whole.last});
+  }
+
+  /// As Reduced::update_whole_tensors().
+  void move_whole_tensors() {
+    move_in_order(
+        options_.whole_tensors, shards_.buckets(), k_directions_ahead,
+        [&](std::size_t bucket) {
+          gradients_.write(shards_.buckets()[bucket]);
+          look();
+        },
+        [](const Tensor& /*tensor*/) {}, [&](std::size_t bucket) { discard_others(bucket); });
   }
 
   StateBytes here() const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "trainer/device/device.h"
 #include "trainer/models/model.h"
@@ -19,6 +20,7 @@ struct RehearsalOptions {
   std::size_t rows = 0;     ///< Of a batch, forward and backward at once.
   bool accumulates = false; ///< Several of these in a step.
   bool is_rounded = false;  ///< The model computes with a copy in 16 bits, in paged memory.
+  std::vector<const Tensor*> whole_tensors = {}; ///< Optimizer::whole_tensors().
 };
 
 struct StateBytes {

@@ -46,33 +46,31 @@ std::size_t square_of(const Tensor& tensor) {
 bool is_for_muon(const Tensor& tensor) { return tensor.shape.size() > 1 && !tensor.is_embedding; }
 
 Muon::Muon(const TensorTable& tensors, Device& device)
-    : device_(device), direction_(device.allocate(
-                           most(tensors, [](const Tensor& t) { return t.size; }), DType::f32)),
-      matrix_(device.allocate(direction_.size(), DType::f32)),
-      next_(device.allocate(direction_.size(), DType::f32)),
+    : device_(device),
+      matrix_(device.allocate(most(tensors,
+                                   [](const Tensor& tensor) {
+                                     return tensor.layout == Layout::panels ? tensor.count() : 0;
+                                   }),
+                              DType::f32)),
+      next_(device.allocate(most(tensors, [](const Tensor& tensor) { return tensor.count(); }),
+                            DType::f32)),
       square_(device.allocate(most(tensors, square_of), DType::f32)),
       square_of_it_(device.allocate(square_.size(), DType::f32)),
       squares_(device.allocate(sizeof(SquareSum), DType::u8)) {}
 
-void Muon::update(const Tensor& tensor, const UpdateRule& rule, const StepState* state,
-                  const float* gradient, float* m, const Parameters& parameters) const {
-  Stream& stream = device_.stream();
-  const Kernels& kernels = device_.kernels();
+Muon::Direction Muon::orthogonalised(const Tensor& tensor, float* u) const {
   const Sides sides = sides_of(tensor);
-  kernels.muon_direction(stream, tensor.size, rule, state, gradient, m, direction_.data());
+  const auto ratio =
+      static_cast<float>(k_like_adamw * std::sqrt(static_cast<double>(sides.longer())));
+  if (tensor.layout != Layout::panels) {
+    return {orthogonal(sides.rows, sides.columns, u), tensor.count(), ratio};
+  }
   // Only the host has panels; their padding is 0 and stays so.
-  const bool is_in_panels = tensor.layout == Layout::panels;
-  if (is_in_panels) {
-    tensor.read(direction_.span(), matrix_.span());
-  }
-  const float* const found =
-      orthogonal(sides.rows, sides.columns, is_in_panels ? matrix_.data() : direction_.data());
-  if (is_in_panels) {
-    tensor.write({found, tensor.count()}, direction_.span());
-  }
-  const double ratio = k_like_adamw * std::sqrt(static_cast<double>(sides.longer()));
-  kernels.muon_take(stream, tensor.size, rule, state, static_cast<float>(ratio),
-                    is_in_panels ? direction_.data() : found, parameters);
+  const std::span<float> in_panels(u, tensor.size);
+  tensor.read(in_panels, matrix_.span().first(tensor.count()));
+  const float* const found = orthogonal(sides.rows, sides.columns, matrix_.data());
+  tensor.write({found, tensor.count()}, in_panels);
+  return {u, tensor.size, ratio};
 }
 
 /// Orthogonalizes x (rows, columns), overwriting it; returns where the result is.

@@ -26,16 +26,21 @@ class Muon {
   /// Allocates scratch memory for the largest matrix of `tensors`.
   Muon(const TensorTable& tensors, Device& device);
 
-  /// Queues the step of a tensor on the device's stream. All arrays are its parts of arenas.
-  void update(const Tensor& tensor, const UpdateRule& rule, const StepState* state,
-              const float* gradient, float* m, const Parameters& parameters) const;
+  /// Where a tensor goes: `count` values from its place in an arena on, to be taken `ratio` times.
+  struct Direction {
+    const float* values; ///< Until the next call.
+    std::size_t count;
+    float ratio;
+  };
+  /// Queues on the device's stream what brings the singular values of `u`, the tensor's part of an
+  /// arena, near 1; overwrites it.
+  Direction orthogonalised(const Tensor& tensor, float* u) const;
 
  private:
   float* orthogonal(std::size_t rows, std::size_t columns, float* x) const;
 
   Device& device_;
-  Buffer direction_; ///< In the layout of an arena.
-  Buffer matrix_;    ///< X, and the next X, alternating,
+  Buffer matrix_; ///< X, of a tensor in panels, and the next X, alternating,
   Buffer next_;
   Buffer square_; ///< and A, and A².
   Buffer square_of_it_;

@@ -29,14 +29,6 @@ const Named& named(Rule rule) {
                        [&](const Named& one) { return one.rule == rule; });
 }
 
-std::size_t largest_tensor(const TensorTable& tensors) {
-  std::size_t most = 0;
-  for (const Tensor& tensor : tensors.tensors()) {
-    most = std::max(most, tensor.size);
-  }
-  return most;
-}
-
 } // namespace
 
 Rule parse_rule(const std::string& name) {
@@ -50,27 +42,11 @@ Rule parse_rule(const std::string& name) {
 
 std::string rule_title(Rule rule) { return named(rule).title; }
 
-Pieces state_pieces(Rule rule, std::size_t count, const TensorTable* tensors) {
-  if (!needs_whole_tensors(rule)) {
-    return Pieces::of(count);
-  }
-  Pieces whole{{}, 0};
-  for (const Tensor& tensor : tensors->tensors()) {
-    whole.bounds.push_back(tensor.offset);
-  }
-  whole.bounds.push_back(count);
-  return whole;
-}
-
 Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameters,
-                     std::span<const float> gradients, Device& device, const TensorTable* tensors,
+                     std::span<float> gradients, Device& device, const TensorTable* tensors,
                      const std::vector<ArenaRange>& own, const StatePlaces& places)
     : options_(options), device_(&device), parameters_(parameters), gradients_(gradients),
-      tensors_(tensors), passing_(0),
-      direction_(device.allocate(
-          options.rule == Rule::lamb && tensors != nullptr ? largest_tensor(*tensors) : 0,
-          DType::f32)),
-      state_(device.allocate(k_state_bytes, DType::u8)) {
+      tensors_(tensors), passing_(0), state_(device.allocate(k_state_bytes, DType::u8)) {
   rates_.fill(options.learning_rate);
   const bool is_sgd = options.rule == Rule::sgd;
   step_rule_ = {.size = is_sgd                       ? StepRule::Size::rate
@@ -107,7 +83,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
       : options.rule == Rule::lamb ? std::vector<std::string>{"lamb.m", "lamb.v"}
       : options.rule == Rule::muon ? std::vector<std::string>{"muon.m", "muon.v"}
                                    : std::vector<std::string>{"adam.m", "adam.v"};
-  const Pieces pieces = state_pieces(options.rule, count, tensors);
+  const Pieces pieces = Pieces::of(count);
   std::vector<StateFiles::RowOptions> rows;
   constexpr const char* k_parameters = "the parameters";
   if (!places.parameters.empty() && device.is_host()) {
@@ -129,7 +105,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, std::span<float> parameter
   if (!rows.empty()) {
     files_ = std::make_unique<StateFiles>(device, pieces, rows);
   }
-  if (places.moments_are_on_host && !moment_row_ && !needs_whole_tensors()) {
+  if (places.moments_are_on_host && !moment_row_) {
     moment_row_ = {false, on_host.size()};
   }
   for (const std::string& name : names) {
@@ -243,60 +219,83 @@ const UpdateRule& Optimizer::rule_of(const Tensor& tensor) const {
   return options_.decays_vectors || tensor.shape.size() > 1 ? decaying_ : free_;
 }
 
+bool Optimizer::moves_whole(const Tensor& tensor) const {
+  return options_.rule == Rule::lamb || (options_.rule == Rule::muon && is_for_muon(tensor));
+}
+
+bool Optimizer::moves_whole(const ArenaRange& range) const {
+  std::size_t first = 0;
+  return std::all_of(groups_.begin(), groups_.end(), [&](const Group& group) {
+    const ArenaRange of = {std::exchange(first, group.last), group.last};
+    return group.moves_whole || of.last <= range.first || range.last <= of.first;
+  });
+}
+
 void Optimizer::set_groups() {
-  if (tensors_ == nullptr || options_.weight_decay == 0) {
-    groups_ = {{parameters_.size(), true}};
+  if (tensors_ == nullptr || (options_.weight_decay == 0 && !needs_whole_tensors())) {
+    groups_ = {{parameters_.size(), &decaying_, false}};
     return;
   }
   for (const Tensor& tensor : tensors_->tensors()) {
-    const bool decays = &rule_of(tensor) == &decaying_;
-    if (groups_.empty() || groups_.back().decays != decays) {
-      groups_.push_back({0, decays});
+    const UpdateRule* const rule = &rule_of(tensor);
+    const bool is_whole = moves_whole(tensor);
+    if (groups_.empty() || groups_.back().rule != rule || groups_.back().moves_whole != is_whole) {
+      groups_.push_back({0, rule, is_whole});
     }
     groups_.back().last = tensor.range().last;
+    if (is_whole) {
+      whole_tensors_.push_back(&tensor);
+    }
   }
 }
 
-void Optimizer::update(std::size_t at, std::size_t count, std::size_t moment,
-                       const UpdateRule& rule, const Tensor* tensor) {
-  Stream& stream = this->stream();
-  const Kernels& kernels = device_->kernels();
-  const float* g = gradients_.data() + at;
-  const StepState* const state = updating();
-  const RowPointers of_files = files_ ? files_->use(moment, stream) : RowPointers{};
-  const RowPointers of_host = host_ ? host_->take(stream, moment, count) : RowPointers{};
+Optimizer::Piece Optimizer::take_piece(std::size_t at, std::size_t count, std::size_t moment) {
+  const RowPointers of_files = files_ ? files_->use(moment, stream()) : RowPointers{};
+  const RowPointers of_host = host_ ? host_->take(stream(), moment, count) : RowPointers{};
   const auto row_of = [&](const Row& row, std::size_t number) {
     return (row.is_in_file ? of_files : of_host)[row.number + number];
   };
   const auto moment_at = [&](std::size_t number) {
     return moment_row_ ? row_of(*moment_row_, number) : moment_memory_[number].data() + moment;
   };
-  float* const m = moment_at(0);
-  float* const v = moment_at(moments_.size() - 1);
   if (arena_file_) {
     arena_file_->read(at, passing_.span().first(count));
   }
-  const Parameters p(parameter_row_ ? row_of(*parameter_row_, 0)
+  return {moment_at(0), moment_at(moments_.size() - 1),
+          Parameters(parameter_row_ ? row_of(*parameter_row_, 0)
                      : arena_file_  ? passing_.data()
                                     : parameters_.data() + at,
-                     rounded_ == nullptr ? nullptr : rounded_ + at);
-  if (options_.rule == Rule::sgd) {
-    kernels.sgd(stream, count, rule, state, g, m, p);
-  } else if (options_.rule == Rule::lamb) {
-    kernels.lamb(stream, count, rule, state, g, m, v, direction_.data(), p);
-  } else if (muon_ && is_for_muon(*tensor)) {
-    UpdateRule own = rule;
-    own.beta1 = static_cast<float>(options_.momentum);
-    muon_->update(*tensor, own, state, g, m, p);
-  } else {
-    kernels.adam(stream, count, rule, state, g, m, v, p);
-  }
+                     rounded_ == nullptr ? nullptr : rounded_ + at)};
+}
+
+void Optimizer::put_back(std::size_t at, std::size_t count) {
   if (host_) {
-    host_->put_back(stream);
+    host_->put_back(stream());
   }
   if (arena_file_) {
     arena_file_->write(at, passing_.span().first(count));
   }
+}
+
+void Optimizer::update_piece(std::size_t at, std::size_t count, std::size_t moment,
+                             const Group& group) {
+  Stream& stream = this->stream();
+  const Kernels& kernels = device_->kernels();
+  float* const g = gradients_.data() + at;
+  const StepState* const state = updating();
+  const auto [m, v, p] = take_piece(at, count, moment);
+  if (group.moves_whole && options_.rule == Rule::lamb) {
+    kernels.lamb_direction(stream, count, *group.rule, state, g, m, v, g, p.values);
+  } else if (group.moves_whole) {
+    UpdateRule with_momentum = *group.rule;
+    with_momentum.beta1 = static_cast<float>(options_.momentum);
+    kernels.muon_direction(stream, count, with_momentum, state, g, m, g);
+  } else if (options_.rule == Rule::sgd) {
+    kernels.sgd(stream, count, *group.rule, state, g, m, p);
+  } else {
+    kernels.adam(stream, count, *group.rule, state, g, m, v, p);
+  }
+  put_back(at, count);
 }
 
 /// Up to where an update goes at once, of what is not in the device's memory.
@@ -308,15 +307,8 @@ std::size_t Optimizer::end_of_piece(std::size_t moment) const {
   return host_ ? std::min(end, moment + host_->largest()) : end;
 }
 
-void Optimizer::update(std::size_t first, std::size_t last) {
-  if (needs_whole_tensors()) {
-    for (const Tensor& tensor : tensors_->tensors()) {
-      if (tensor.offset >= first && tensor.offset < last) {
-        update(tensor.offset, tensor.size, tensor.offset, rule_of(tensor), &tensor);
-      }
-    }
-    return;
-  }
+template <typename Body>
+void Optimizer::for_each_piece(std::size_t first, std::size_t last, const Body& body) const {
   auto group = groups_.begin();
   const auto begin = std::partition_point(own_.begin(), own_.end(),
                                           [&](const Own& own) { return own.range.last <= first; });
@@ -329,10 +321,61 @@ void Optimizer::update(std::size_t first, std::size_t last) {
         ++group;
       }
       const std::size_t next = std::min({end, end_of_piece(moment), moment + group->last - at});
-      update(at, next - moment, moment, group->decays ? decaying_ : free_, nullptr);
+      body(at, next - moment, moment, *group);
       moment = next;
     }
   }
+}
+
+void Optimizer::update_own(std::size_t first, std::size_t last) {
+  for_each_piece(first, last,
+                 [&](std::size_t at, std::size_t count, std::size_t moment, const Group& group) {
+                   update_piece(at, count, moment, group);
+                 });
+}
+
+void Optimizer::update(std::size_t first, std::size_t last) {
+  if (!needs_whole_tensors()) {
+    update_own(first, last);
+    return;
+  }
+  for (const Tensor& tensor : tensors_->tensors()) {
+    if (tensor.offset >= first && tensor.offset < last) {
+      update_own(tensor.offset, tensor.range().last);
+      if (moves_whole(tensor)) {
+        take_step(tensor, false);
+      }
+    }
+  }
+}
+
+void Optimizer::take_step(const Tensor& tensor, bool own_only) {
+  const Kernels& kernels = device_->kernels();
+  float* const direction = gradients_.data() + tensor.offset;
+  const Parameters whole(parameters_.data() + tensor.offset,
+                         rounded_ == nullptr ? nullptr : rounded_ + tensor.offset);
+  if (options_.rule == Rule::lamb) {
+    kernels.lamb_take(stream(), tensor.size, updating(), direction, whole);
+    return;
+  }
+  const Muon::Direction step = muon_->orthogonalised(tensor, direction);
+  const auto take = [&](std::size_t from, std::size_t count, const Parameters& parameters) {
+    kernels.muon_take(stream(), count, rule_of(tensor), updating(), step.ratio, step.values + from,
+                      parameters);
+  };
+  if (!own_only) {
+    take(0, step.count, whole);
+    return;
+  }
+  if (host_) {
+    host_->begin(); // Pieces come again that have just gone back.
+  }
+  for_each_piece(
+      tensor.offset, tensor.offset + step.count,
+      [&](std::size_t at, std::size_t count, std::size_t moment, const Group& /*group*/) {
+        take(at - tensor.offset, count, take_piece(at, count, moment).parameters);
+        put_back(at, count);
+      });
 }
 
 } // namespace trainer

@@ -8,7 +8,8 @@
 //   muon    matrices by their orthogonalized momentum (optim/muon.h), everything else as adamw
 //
 // All but LAMB and Muon update each value independently in one pass, so an arena may be updated
-// piece by piece, as its buckets arrive, with the same bits as a result.
+// piece by piece, as its buckets arrive, with the same bits as a result. These two have a second
+// pass, over whole tensors: the first, value by value, leaves a direction in place of the gradient.
 #pragma once
 
 #include <array>
@@ -46,9 +47,15 @@ struct OptimizerOptions {
 /// "sgd", "adam", "adamw", "lamb" or "muon"; throws UsageError naming --optimizer.
 OptimizerOptions::Rule parse_rule(const std::string& name);
 std::string rule_title(OptimizerOptions::Rule rule); ///< "SGD", "Adam", "AdamW", "LAMB", "Muon"
-/// Whether a tensor must be updated as a whole, so that no rank can own a part of it.
+/// Whether some tensors move as a whole, in a pass of their own.
 constexpr bool needs_whole_tensors(OptimizerOptions::Rule rule) {
   return rule == OptimizerOptions::Rule::lamb || rule == OptimizerOptions::Rule::muon;
+}
+
+/// ZeRO's last stage at which ranks can update by it: LAMB takes norms of whole parameters, which
+/// stage 3 shares out.
+constexpr int most_stage(OptimizerOptions::Rule rule) {
+  return rule == OptimizerOptions::Rule::lamb ? 2 : 3;
 }
 
 /// Clipping and loss scaling, which change or skip a step.
@@ -64,16 +71,13 @@ struct StepLimits {
 /// Where what it updates is between steps; by default in the device's memory.
 struct StatePlaces {
   std::string moments = {}; ///< In a file in this folder, unless it is empty.
-  /// In pinned memory, of a GPU, whose kernels update whole tensors there.
+  /// In pinned memory, of a GPU.
   bool moments_are_on_host = false;
   std::string parameters = {}; ///< As for `moments`. A CPU's arena is paged memory then.
   /// Own parameters in pinned memory, without gaps, as moments are; of a GPU. Outlives the
   /// optimizer.
   std::span<float> parameters_on_host = {};
 };
-
-/// How the optimizer's states in files are cut. `tensors`: see Optimizer.
-Pieces state_pieces(OptimizerOptions::Rule rule, std::size_t count, const TensorTable* tensors);
 
 class Optimizer {
  public:
@@ -87,10 +91,11 @@ class Optimizer {
   };
 
   /// `tensors`: those of the arena; LAMB and Muon need them, and without them the whole arena
-  /// decays alike. `own`: the ranges of the arena that it updates and keeps moments for, ascending;
-  /// by default all. Parameters in files are of these ranges, too, and start as zeros.
+  /// decays alike. `gradients`: LAMB and Muon write to them, too. `own`: the ranges of the arena
+  /// that it updates and keeps moments for, ascending; by default all. Parameters in files are of
+  /// these ranges, too, and start as zeros.
   Optimizer(const OptimizerOptions& options, std::span<float> parameters,
-            std::span<const float> gradients, Device& device, const TensorTable* tensors = nullptr,
+            std::span<float> gradients, Device& device, const TensorTable* tensors = nullptr,
             const std::vector<ArenaRange>& own = {}, const StatePlaces& places = {});
 
   /// Sets clipping and loss scaling for the steps from here on.
@@ -107,9 +112,20 @@ class Optimizer {
   /// host memory unless that is null.
   void prepare(const SquareSum* squares, StepState* copy = nullptr);
   /// Updates its own part of parameters [first, last) from the gradients there. `first` and `last`
-  /// are multiples of 16; with LAMB and Muon, the bounds of tensors.
+  /// are multiples of 16. With needs_whole_tensors() all is its own, and they are bounds of
+  /// tensors.
   void update(std::size_t first, std::size_t last);
   bool needs_whole_tensors() const { return trainer::needs_whole_tensors(options_.rule); }
+
+  /// update() in two, of an optimizer that has parts of tensors. The first is the whole update, but
+  /// of tensors that move as a whole, for which it writes the own part of a direction in place of
+  /// their gradient. Once all parts of it are there, take_step() moves the tensor: all of it, or,
+  /// where other parameters are not there, its own part, of Muon alone.
+  void update_own(std::size_t first, std::size_t last);
+  void take_step(const Tensor& tensor, bool own_only);
+  /// Those that move as a whole, and whether all of a range do.
+  const std::vector<const Tensor*>& whole_tensors() const { return whole_tensors_; }
+  bool moves_whole(const ArenaRange& range) const;
 
   /// From now on updates run on a stream of their own, beside the device's: a step's begin once the
   /// device's stream has come to begin_step(). Only of a GPU, and not with needs_whole_tensors().
@@ -122,7 +138,7 @@ class Optimizer {
   void join() const;
 
   /// Reads gradients from there from now on.
-  void set_gradients(std::span<const float> gradients) { gradients_ = gradients; }
+  void set_gradients(std::span<float> gradients) { gradients_ = gradients; }
   /// Where update() also writes parameters in bf16: a whole arena in device memory; null: nowhere.
   void set_rounded(Bf16Value* rounded) { rounded_ = rounded; }
 
@@ -159,11 +175,13 @@ class Optimizer {
     std::size_t offset;
   };
 
-  /// A part of the arena with the same weight decay.
+  /// A part of the arena that is updated alike.
   struct Group {
     std::size_t last;
-    bool decays;
+    const UpdateRule* rule;
+    bool moves_whole;
   };
+  bool moves_whole(const Tensor& tensor) const;
   void set_groups();
   std::size_t end_of_piece(std::size_t moment) const;
   /// The state that a step's updates read.
@@ -171,14 +189,24 @@ class Optimizer {
     return static_cast<StepState*>(state_.memory()) + (beside_ ? 1 + step_ % 2 : 0);
   }
   const UpdateRule& rule_of(const Tensor& tensor) const;
-  /// Updates values from `at` of the arena, whose moments begin at `moment`.
-  void update(std::size_t at, std::size_t count, std::size_t moment, const UpdateRule& rule,
-              const Tensor* tensor);
+  /// Calls body(at, count, moment) with each piece of its own part of [first, last): from `at` of
+  /// the arena on, with moments from `moment` on.
+  template <typename Body>
+  void for_each_piece(std::size_t first, std::size_t last, const Body& body) const;
+  /// Where the values of a piece are while they are updated, until put_back().
+  struct Piece {
+    float* m;
+    float* v;
+    Parameters parameters;
+  };
+  Piece take_piece(std::size_t at, std::size_t count, std::size_t moment);
+  void put_back(std::size_t at, std::size_t count);
+  void update_piece(std::size_t at, std::size_t count, std::size_t moment, const Group& group);
 
   OptimizerOptions options_;
   Device* device_;
   std::span<float> parameters_;
-  std::span<const float> gradients_;
+  std::span<float> gradients_;
   Bf16Value* rounded_ = nullptr;
   const TensorTable* tensors_;
   std::vector<Own> own_;
@@ -194,11 +222,11 @@ class Optimizer {
   };
   std::optional<Row> parameter_row_; ///< Nothing: they are in the arena.
   std::optional<Row> moment_row_;    ///< The first one's; nothing: they are in the device's memory.
-  Buffer direction_;                 ///< LAMB's direction, as large as the largest tensor.
   StepRule step_rule_;
   UpdateRule decaying_;
   UpdateRule free_;           ///< Rule for parameters without weight decay.
   std::vector<Group> groups_; ///< In the order of the arena, which they fill.
+  std::vector<const Tensor*> whole_tensors_;
   std::optional<Muon> muon_;
   Rates rates_;
   Buffer state_; ///< k_state_bytes.

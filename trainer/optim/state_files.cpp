@@ -8,8 +8,7 @@
 namespace trainer {
 
 Pieces Pieces::of(std::size_t count) {
-  constexpr std::size_t k_ahead = 2;
-  Pieces pieces{{0}, k_ahead};
+  Pieces pieces{{0}};
   do {
     pieces.bounds.push_back(std::min(pieces.bounds.back() + StateFiles::k_piece, count));
   } while (pieces.bounds.back() < count);
@@ -58,7 +57,7 @@ StateFiles::StateFiles(Device& device, Pieces pieces, const std::vector<RowOptio
     : pieces_(std::move(pieces)), largest_(pieces_.largest()),
       memory_(
           device.allocate_pinned(memory_bytes(rows.size(), pieces_) / sizeof(float), DType::f32)),
-      slots_(slots(pieces_)) {
+      slots_(k_slots) {
   for (const RowOptions& row : rows) {
     rows_.push_back(std::make_unique<Row>(*this, row, pieces_.bounds.back()));
   }
@@ -74,13 +73,8 @@ StateFiles::~StateFiles() {
   thread_.join();
 }
 
-/// Those read ahead, the one in use, and the one being written.
-std::size_t StateFiles::slots(const Pieces& pieces) {
-  return pieces.ahead == 0 ? 1 : pieces.ahead + 2;
-}
-
 std::size_t StateFiles::memory_bytes(std::size_t rows, const Pieces& pieces) {
-  return slots(pieces) * rows * pieces.largest() * sizeof(float);
+  return k_slots * rows * pieces.largest() * sizeof(float);
 }
 
 float* StateFiles::memory(std::size_t slot, std::size_t row) const {
@@ -100,9 +94,9 @@ RowPointers StateFiles::use(std::size_t at, Stream& stream) {
     put_back();
     const std::size_t all = pieces_.count();
     const auto is_wanted = [&](const Slot& slot) {
-      return slot.piece != k_none && (slot.piece + all - piece) % all <= pieces_.ahead;
+      return slot.piece != k_none && (slot.piece + all - piece) % all <= Pieces::k_ahead;
     };
-    for (std::size_t i = 0; i <= std::min(pieces_.ahead, all - 1); ++i) {
+    for (std::size_t i = 0; i <= std::min(Pieces::k_ahead, all - 1); ++i) {
       const std::size_t next = (piece + i) % all;
       if (slot_of(next) == k_none) {
         const auto slot = std::find_if_not(slots_.begin(), slots_.end(), is_wanted);

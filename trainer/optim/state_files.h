@@ -26,8 +26,9 @@ namespace trainer {
 
 /// How the values of a row are cut.
 struct Pieces {
+  static constexpr std::size_t k_ahead = 2; ///< How many are read before they are used.
+
   std::vector<std::size_t> bounds; ///< Ascending, from 0 to the number of values.
-  std::size_t ahead;               ///< How many are read before they are used.
 
   /// Equal ones.
   static Pieces of(std::size_t count);
@@ -91,7 +92,9 @@ class StateFiles {
   };
   using Job = std::function<void()>; ///< Throws Error.
 
-  static std::size_t slots(const Pieces& pieces);
+  /// Those read ahead, the one in use, and the one being written.
+  static constexpr std::size_t k_slots = Pieces::k_ahead + 2;
+
   float* memory(std::size_t slot, std::size_t row) const;
   std::size_t slot_of(std::size_t piece) const; ///< k_none: it is in none.
   void put_back();

@@ -70,8 +70,8 @@ void refuse_what_shared_replicas_lack(const TrainerOptions& options) {
     }
   };
   const std::string optimizer = "--optimizer=" + options.optimizer;
-  refuse(needs_whole_tensors(parse_rule(options.optimizer)), optimizer.c_str(),
-         "it needs whole tensors, and ranks own parts of tensors");
+  refuse(options.zero_stage > most_stage(parse_rule(options.optimizer)), optimizer.c_str(),
+         "it takes norms of whole parameters, which ranks share; use --zero-stage=2");
   refuse(options.zero_stage == 3 && is_split_by_speed(options), "--batch-split=speed",
          "all ranks gather parameters in the same passes");
   refuse((options.plan > 0 && !options.plan_memory) || options.print_routes,

@@ -1,6 +1,9 @@
 #include "trainer/strategy/reduced.h"
 
+#include <deque>
 #include <utility>
+
+#include "trainer/strategy/whole_tensors.h"
 
 namespace trainer {
 namespace {
@@ -135,25 +138,78 @@ void Reduced::update_bucket(std::size_t bucket) {
   if (const auto event = std::exchange(may_update_[bucket], nullptr)) {
     replica_.optimizer.stream().wait(*event);
   }
-  replica_.optimizer.update(range.first, range.last);
+  replica_.optimizer.update_own(range.first, range.last);
   std::shared_ptr<const Event> updated;
   if (is_beside()) {
     updated = replica_.optimizer.updated();
   }
   if (is_own_chunks_only() && replica_.sharding.stage < 3) {
-    gathers_.push_back(
-        communicator_.start({.kind = Collective::Kind::all_gather,
-                             .range = replica_.parameters.subspan(range.first, range.size()),
-                             .name = "parameters",
-                             .after = updated.get()}));
+    gather_updated(bucket, updated.get());
   } else if (updated) {
     updated_.note(bucket, std::move(updated));
   }
 }
 
+void Reduced::gather_updated(std::size_t bucket, const Event* after) {
+  const ArenaRange& range = shards_.buckets()[bucket];
+  gathers_.push_back(
+      communicator_.start({.kind = Collective::Kind::all_gather,
+                           .range = replica_.parameters.subspan(range.first, range.size()),
+                           .name = "parameters",
+                           .after = after}));
+}
+
+/// Of tensors that move as a whole, whose directions the ranks have parts of: these are gathered in
+/// place of gradients. Every rank moves all of a tensor, so that only buckets with others, too,
+/// have to be gathered after; at stage 3 its own part.
+void Reduced::update_whole_tensors() {
+  Optimizer& optimizer = replica_.optimizer;
+  const int stage = replica_.sharding.stage;
+  const std::vector<ArenaRange>& buckets = shards_.buckets();
+  const std::vector<const Tensor*>& tensors = optimizer.whole_tensors();
+  std::deque<UnderWay> directions;
+  const auto gather_parameters = [&](std::size_t bucket) {
+    if (!optimizer.moves_whole(buckets[bucket])) {
+      gather_updated(bucket, nullptr);
+    }
+  };
+  optimizer.update_own(0, gradients_.size());
+  move_in_order(
+      tensors, buckets, stage >= 2 ? k_directions_ahead : tensors.size(),
+      [&](std::size_t bucket) {
+        const std::span<float> all =
+            gradients_.subspan(buckets[bucket].first, buckets[bucket].size());
+        replica_.device.commit(all);
+        directions.push_back({communicator_.start_all_gather(all, "directions"), bucket});
+      },
+      [&](const Tensor& tensor) {
+        while (!directions.empty() &&
+               buckets[directions.front().bucket].first < tensor.range().last) {
+          communicator_.wait_in(replica_.device.stream(), directions.front().ticket);
+          directions.pop_front();
+        }
+        optimizer.take_step(tensor, stage == 3);
+      },
+      [&](std::size_t bucket) {
+        if (stage >= 2) {
+          discard_others(replica_.device, shards_, bucket, gradients_);
+        } else { // All directions have been started, which are waited for before parameters.
+          gather_parameters(bucket);
+        }
+      });
+  for (std::size_t bucket = 0; stage == 2 && bucket < buckets.size(); ++bucket) {
+    gather_parameters(bucket);
+  }
+  optimizer.join(); // Parameters may be on their way to the host, from which they are gathered.
+}
+
 void Reduced::update(const Score& /*score*/) {
   if (!is_own_chunks_only() && !is_beside()) {
     replica_.optimizer.update(0, gradients_.size());
+    return;
+  }
+  if (replica_.optimizer.needs_whole_tensors()) {
+    update_whole_tensors();
     return;
   }
   const std::size_t buckets = shards_.buckets().size();

@@ -53,6 +53,8 @@ class Reduced final : public Exchange {
  private:
   void give_back(std::size_t buckets);
   void update_bucket(std::size_t bucket);
+  void update_whole_tensors();
+  void gather_updated(std::size_t bucket, const Event* after);
   bool is_own_chunks_only() const { return replica_.sharding.stage > 0; }
   /// Whether updates run beside the device's stream.
   bool is_beside() const {

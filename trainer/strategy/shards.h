@@ -14,7 +14,9 @@
 // with float32 on the wire gives the bits of stage 0. Bytes per rank, with P parameters, Adam and n
 // ranks: stage 0 16·P; 1 8·P + 8·P/n; 2 4·P + 12·P/n; 3 16·P/n and the units in use. Floats that a
 // rank sends per step, as n grows: 2·P in stages 0 to 2, 3·P in stage 3; 2·P of these are
-// parameters, which travel in 16 bits where the model computes in 16 bits.
+// parameters, which travel in 16 bits where the model computes in 16 bits. Where tensors move as a
+// whole (LAMB, Muon; optim/optimizer.h) their directions are all-gathered, another P: of LAMB in
+// place of parameters.
 #pragma once
 
 #include <cstddef>

@@ -12,6 +12,7 @@ MODELS = {"mlp": ["--model=mlp", "--hidden=3072,3072", "--batch-size=64"],
           "bert": [*BERT, "--batch-size=16"],
           "recomputed": [*BERT, "--batch-size=64", "--checkpoint-activations"],
           "bf16": [*BERT, "--batch-size=16", "--precision=bf16"],
+          "muon": [*BERT, "--batch-size=16", "--optimizer=muon"],
           "gpt2": ["--model=gpt2", *BERT[1:], "--batch-size=16"]}
 
 
@@ -54,7 +55,7 @@ def check_plan(home, ranks, flags, stage):
 
 @pytest.mark.parametrize("model, stage", [
     *(("bert", stage) for stage in range(4)), ("mlp", 0), ("mlp", 2), ("bf16", 0), ("bf16", 3),
-    ("recomputed", 0)])
+    ("recomputed", 0), ("muon", 2), ("muon", 3)])
 def test_a_rank_takes_what_was_planned(home, data, tokens, model, stage):
     flags = [f"--data={data if model == 'mlp' else tokens}", *MODELS[model]]
     plan = check_plan(home, 4, flags, stage)

@@ -48,8 +48,7 @@ TEST_CASE("optimizers on a GPU write what they update in bf16 too, and it alone"
         number == 0 ? kernels.sgd(stream, n, rule, state.data(), g.data(), m.data(), to)
         : number == 1
             ? kernels.adam(stream, n, rule, state.data(), g.data(), m.data(), v.data(), to)
-        : number == 2 ? kernels.lamb(stream, n, rule, state.data(), g.data(), m.data(), v.data(),
-                                     u.data(), to)
+        : number == 2 ? kernels.lamb_take(stream, n, state.data(), u.data(), to)
                       : kernels.muon_take(stream, n, rule, state.data(), 0.5F, u.data(), to);
         const Values found = p.read();
         CHECK(found.back() != numbers(begin + n, 4).back());
@@ -78,13 +77,17 @@ TEST_CASE("Muon on a GPU updates matrices as on a CPU, wide and tall") {
     Values gradient = numbers(n, 1);
     std::fill(gradient.begin() + static_cast<std::ptrdiff_t>(sides[0] * sides[1]), gradient.end(),
               0.0F);
-    check_alike({gradient, Values(n), numbers(n, 2)}, 1e-4,
+    check_alike({gradient, Values(n), numbers(n, 2), Values(n)}, 1e-4,
                 [&](Device& device, const std::vector<float*>& at) {
                   On<StepState> state(device, {{.learning_rate = 0.1, .factor = 0.5F}});
                   const Muon muon(tensors, device);
                   const UpdateRule rule{.decay = 0.1};
                   for (int step = 0; step < 2; ++step) {
-                    muon.update(tensors[0], rule, state.data(), at[0], at[1], at[2]);
+                    Stream& stream = device.stream();
+                    const Kernels& kernels = device.kernels();
+                    kernels.muon_direction(stream, n, rule, state.data(), at[0], at[1], at[3]);
+                    const auto [u, count, ratio] = muon.orthogonalised(tensors[0], at[3]);
+                    kernels.muon_take(stream, count, rule, state.data(), ratio, u, at[2]);
                   }
                   device.stream().record()->wait(); // Before its room goes.
                 });
@@ -189,8 +192,7 @@ TEST_CASE("the gradients' norm on a GPU is the CPU's, and clips by the same fact
     rule_number == 0 ? kernels.sgd(gpu.stream(), 1000, {}, state.data(), g, m, parameters.data())
     : rule_number == 1
         ? kernels.adam(gpu.stream(), 1000, {}, state.data(), g, m, m + 1000, parameters.data())
-        : kernels.lamb(gpu.stream(), 1000, {}, state.data(), g, m, m + 1000, m + 2000,
-                       parameters.data());
+        : kernels.lamb_take(gpu.stream(), 1000, state.data(), g, parameters.data());
     CHECK(parameters.read() == before);
   }
 }

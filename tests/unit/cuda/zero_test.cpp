@@ -43,6 +43,7 @@ struct Run {
   Precision precision = Precision::fp32;
   MatmulPrecision products = MatmulPrecision::highest;
   bool begins_rounded = false; ///< With parameters of `precision`.
+  OptimizerOptions optimizer = {};
 };
 
 Run on_images(std::vector<std::size_t> hidden = {40, 19}) {
@@ -90,8 +91,8 @@ void round_parameters(CudaDevice& gpu, const Replica& replica) {
 
 void train_on(CudaDevice& gpu, Communicator& communicator, int stage, const Run& run,
               std::mutex& mutex, Learned& learned) {
-  Replica replica(fitted(run.model, run.data), {}, gpu, communicator, {stage, run.step.buckets},
-                  run.offload);
+  Replica replica(fitted(run.model, run.data), run.optimizer, gpu, communicator,
+                  {stage, run.step.buckets}, run.offload);
   replica.compute_in(run.precision);
   replica.attach(communicator, k_vote_floats);
   replica.initialize(k_seed);
@@ -187,6 +188,38 @@ TEST_CASE("every stage of ZeRO has the bits of stage 0 on GPUs, and gives all me
   check_stages(clipped, {2});
   check_stages(on_text("bert"), {2, 3});
   check_stages(on_text("gpt2"), {3});
+  CHECK(cuda_on_cpu::live() == before);
+}
+
+TEST_CASE("LAMB and Muon have the bits of stage 0 on GPUs, wherever a rank has its part") {
+  using Rule = OptimizerOptions::Rule;
+  const std::size_t before = cuda_on_cpu::live();
+  const Variable page("DTRAIN_FAKE_PAGE", "16384");
+  const std::string folder = std::filesystem::temp_directory_path();
+  for (const Rule rule : {Rule::lamb, Rule::muon}) {
+    CAPTURE(rule_title(rule));
+    Run run = on_images();
+    run.optimizer = {.rule = rule, .weight_decay = 0.1};
+    run.step.buckets = 1 << 13;
+    const Learned whole = train(0, run);
+    const auto check = [&](int stage, const Offload& offload) {
+      CAPTURE(stage);
+      Run offloaded = run;
+      offloaded.offload = offload;
+      CHECK(train(stage, offloaded).has_the_bits_of(whole));
+    };
+    check(1, {});
+    check(2, {.optimizer_is_on_host = true});
+    if (rule == Rule::muon) {
+      check(0, {.optimizer_is_on_host = true});
+      check(3, {});
+      check(3, {.optimizer_is_on_host = true, .parameters_are_on_host = true});
+      check(3, {.optimizer = folder, .parameters = folder});
+    }
+    run.ranks = 3;
+    run.by_nccl = true;
+    check_stages(run, {most_stage(rule)});
+  }
   CHECK(cuda_on_cpu::live() == before);
 }
 
@@ -325,6 +358,7 @@ TEST_CASE("stages 2 and 3 of ZeRO take the memory of the formulas on GPUs") {
 
 MemoryPlanOptions plan_of(const Run& run) {
   MemoryPlanOptions options{.model = fitted(run.model, run.data),
+                            .optimizer = run.optimizer,
                             .precision = run.precision,
                             .buckets = run.step.buckets,
                             .offload = run.offload,
@@ -382,6 +416,28 @@ TEST_CASE("what a plan says that a GPU takes, it takes") {
       CHECK(static_cast<double>(found) == doctest::Approx(planned).epsilon(0.03));
       CHECK((stage == 0 || found < least || !run->model.is_of_text()));
       least = found;
+    }
+  }
+}
+
+TEST_CASE("what a plan says that a GPU takes with LAMB or Muon, it takes") {
+  const Variable page("DTRAIN_FAKE_PAGE", "4096");
+  for (const auto rule : {OptimizerOptions::Rule::lamb, OptimizerOptions::Rule::muon}) {
+    Run run = on_images({96, 96});
+    run.rows = 1;
+    run.steps = 1;
+    run.step = {.buckets = 1 << 14};
+    run.optimizer = {.rule = rule};
+    const auto gpu = make_gpu();
+    const SampleSource& source = *run.data.train.source;
+    const std::size_t kept = is_kept(source, *gpu) ? source.stored_bytes() : 0;
+    for (const int stage : {0, most_stage(rule)}) {
+      CAPTURE(rule_title(rule));
+      CAPTURE(stage);
+      CHECK(
+          static_cast<double>(train(stage, run).most_allocated) ==
+          doctest::Approx(static_cast<double>(plan_memory(plan_of(run), stage, *gpu).most() + kept))
+              .epsilon(0.03));
     }
   }
 }

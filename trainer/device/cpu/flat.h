@@ -78,12 +78,11 @@ double sum_of_squares(std::size_t n, const float* values) {
   return sum;
 }
 
-void lamb(Stream& stream, std::size_t n, const UpdateRule& r, const StepState* state,
-          const float* gradient, float* m, float* v, float* u, const Parameters& parameters) {
+void lamb_direction(Stream& /*stream*/, std::size_t n, const UpdateRule& r, const StepState* state,
+                    const float* gradient, float* m, float* v, float* u, const float* parameter) {
   if (is_skipped(*state)) {
     return;
   }
-  float* const parameter = parameters.values;
   const float factor = state->factor;
   const float step_size = state->step_size;
   const float correction2 = state->inverse_correction2;
@@ -95,6 +94,14 @@ void lamb(Stream& stream, std::size_t n, const UpdateRule& r, const StepState* s
     u[i] =
         step_size * m[i] / (__builtin_sqrtf(v[i]) * correction2 + r.epsilon) + decay * parameter[i];
   }
+}
+
+void lamb_take(Stream& stream, std::size_t n, const StepState* state, const float* u,
+               const Parameters& parameters) {
+  if (is_skipped(*state)) {
+    return;
+  }
+  float* const parameter = parameters.values;
   const double of_parameters = __builtin_sqrt(sum_of_squares(n, parameter));
   const double of_direction = __builtin_sqrt(sum_of_squares(n, u));
   const double ratio = of_parameters > 0 && of_direction > 0 ? of_parameters / of_direction : 1.0;

@@ -157,25 +157,23 @@ using Bytes4 [[gnu::vector_size(4)]] = std::uint8_t;
 } // namespace
 
 const CpuKernels& portable_kernels() {
-  static constexpr CpuKernels kernels = {{"portable",      "portable",
-                                          flat::begin,     flat::prepare,
-                                          flat::sgd,       adam,
-                                          flat::lamb,      flat::muon_direction,
-                                          flat::muon_take, flat::normalise,
-                                          flat::blend,     cpu_matmul,
-                                          flat::squares,   flat::sum,
-                                          bytes_to_floats, plain_gather,
-                                          plain_narrow,    plain_widen,
-                                          &k_plain_layers, &k_text_kernels<Lanes<Floats4, Bytes4>>},
-                                         gemm,
-                                         bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
-                                         gemm,
-                                         bias_relu,
-                                         relu_backward,
-                                         softmax_cross_entropy,
-                                         convolution_kernels<Lanes<Floats4, Bytes4>>(),
-                                         matmul_parts<Lanes<Floats4, Bytes4>>(),
-                                         attention_parts<Lanes<Floats4, Bytes4>>()};
+  static constexpr CpuKernels kernels = {
+      {"portable",           "portable",      flat::begin,
+       flat::prepare,        flat::sgd,       adam,
+       flat::lamb_direction, flat::lamb_take, flat::muon_direction,
+       flat::muon_take,      flat::normalise, flat::blend,
+       cpu_matmul,           flat::squares,   flat::sum,
+       bytes_to_floats,      plain_gather,    plain_narrow,
+       plain_widen,          &k_plain_layers, &k_text_kernels<Lanes<Floats4, Bytes4>>},
+      gemm,
+      bf16_by_float32<Lanes<Floats4, Bytes4>, gemm>,
+      gemm,
+      bias_relu,
+      relu_backward,
+      softmax_cross_entropy,
+      convolution_kernels<Lanes<Floats4, Bytes4>>(),
+      matmul_parts<Lanes<Floats4, Bytes4>>(),
+      attention_parts<Lanes<Floats4, Bytes4>>()};
   return kernels;
 }
 

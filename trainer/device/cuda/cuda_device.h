@@ -56,7 +56,7 @@ struct CudaHost {
 };
 
 /// Identifies a build. Trainer and plug-in share classes, so both must be of the same build.
-#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 18, C++ " __VERSION__
+#define DTRAIN_CUDA_BUILD DTRAIN_VERSION ", plug-in 19, C++ " __VERSION__
 
 /// The one function that the plug-in exports: opens GPU number `index`. Returns null, before all
 /// else, if `build` differs from the plug-in's. Reports a usage error that begins with `flag` if

@@ -103,21 +103,18 @@ __global__ void adam_kernel(std::size_t n, UpdateRule r, const StepState* state,
       parameters, gradient, m, v);
 }
 
-// LAMB: the first pass computes the direction u and sums of squares, 16 bytes read and 12 written;
-// the second applies it, 8 read and 4 written.
-__global__ void __launch_bounds__(k_threads)
-    lamb_direction(std::size_t n, UpdateRule r, const StepState* state, const float* gradient,
-                   float* m, float* v, float* u, const float* parameter, double* partial,
-                   unsigned* arrived, double* squares) {
+// LAMB: the direction u, 16 bytes read and 12 written; its norm and that of the parameters, 8 read;
+// the step, 8 read and 4 written.
+__global__ void lamb_direction_kernel(std::size_t n, UpdateRule r, const StepState* state,
+                                      const float* gradient, float* m, float* v, float* u,
+                                      const float* parameter) {
   if (is_skipped(*state)) {
     return;
   }
-  DYNAMIC_SHARED(double, room);
   const float factor = state->factor;
   const float step_size = state->step_size;
   const float correction2 = state->inverse_correction2;
   const auto decay = static_cast<float>(r.decay);
-  double sums[2] = {0, 0}; // Squares of parameters, and of the direction.
   each(
       of_grid(), n,
       [&](float raw, float& m_new, float& v_new, float& u_new, float p) {
@@ -125,10 +122,22 @@ __global__ void __launch_bounds__(k_threads)
         m_new = r.beta1 * m_new + (1 - r.beta1) * g;
         v_new = r.beta2 * v_new + (1 - r.beta2) * (g * g);
         u_new = step_size * m_new / (sqrtf(v_new) * correction2 + r.epsilon) + decay * p;
-        sums[0] += double{p} * double{p};
-        sums[1] += double{u_new} * double{u_new};
       },
       gradient, m, v, u, parameter);
+}
+
+__global__ void __launch_bounds__(k_threads)
+    lamb_norms(std::size_t n, const float* parameter, const float* u, double* partial,
+               unsigned* arrived, double* squares) {
+  DYNAMIC_SHARED(double, room);
+  double sums[2] = {0, 0};
+  each(
+      of_grid(), n,
+      [&](float p, float direction) {
+        sums[0] += double{p} * double{p};
+        sums[1] += double{direction} * double{direction};
+      },
+      parameter, u);
   if (grid_sums(sums, room, partial, arrived) && threadIdx.x == 0) {
     squares[0] = sums[0];
     squares[1] = sums[1];
@@ -136,8 +145,8 @@ __global__ void __launch_bounds__(k_threads)
 }
 
 template <bool Rounds>
-__global__ void lamb_take(std::size_t n, const StepState* state, const double* squares,
-                          const float* u, Parameters parameters) {
+__global__ void lamb_take_kernel(std::size_t n, const StepState* state, const double* squares,
+                                 const float* u, Parameters parameters) {
   if (is_skipped(*state)) {
     return;
   }
@@ -281,16 +290,22 @@ int put_adam(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& ru
                 parameters);
 }
 
-int put_lamb(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
-             const StepState* state, const float* gradient, float* m, float* v, float* u,
-             const Parameters& parameters) {
-  const unsigned blocks = blocks_of_fours(n, k_most_blocks);
+int put_lamb_direction(const CudaStreamHandle* stream, std::size_t n, const UpdateRule& rule,
+                       const StepState* state, const float* gradient, float* m, float* v, float* u,
+                       const float* parameters) {
+  return launch(lamb_direction_kernel, blocks_of_fours(n), k_threads, 0, stream, n, rule, state,
+                gradient, m, v, u, parameters);
+}
+
+int put_lamb_take(const CudaStreamHandle* stream, std::size_t n, const StepState* state,
+                  const float* u, const Parameters& parameters) {
   double* const squares = stream->partial + 2 * k_most_blocks;
   const int error =
-      launch(lamb_direction, blocks, k_threads, 2 * k_room, stream, n, rule, state, gradient, m, v,
-             u, parameters.values, stream->partial, stream->arrived, squares);
+      launch(lamb_norms, blocks_of_fours(n, k_most_blocks), k_threads, 2 * k_room, stream, n,
+             parameters.values, u, stream->partial, stream->arrived, squares);
   return error != 0 ? error
-                    : launch(parameters.rounded != nullptr ? lamb_take<true> : lamb_take<false>,
+                    : launch(parameters.rounded != nullptr ? lamb_take_kernel<true>
+                                                           : lamb_take_kernel<false>,
                              blocks_of_fours(n), k_threads, sizeof(float), stream, n, state,
                              squares, u, parameters);
 }
@@ -357,7 +372,8 @@ void set_flat_kernels(Kernels& kernels) {
   DTRAIN_PUT(kernels, prepare);
   DTRAIN_PUT(kernels, sgd);
   DTRAIN_PUT(kernels, adam);
-  DTRAIN_PUT(kernels, lamb);
+  DTRAIN_PUT(kernels, lamb_direction);
+  DTRAIN_PUT(kernels, lamb_take);
   DTRAIN_PUT(kernels, muon_direction);
   DTRAIN_PUT(kernels, muon_take);
   DTRAIN_PUT(kernels, normalise);

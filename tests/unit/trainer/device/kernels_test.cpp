@@ -172,8 +172,9 @@ std::vector<std::vector<float>> updated(const CpuKernels& kernels, std::size_t n
     kernels.begin(*stream, step, {.step = t, .learning_rate = {1e-3}}, &state, nullptr);
     kernels.sgd(*stream, n, rule, &state, gradient.data(), m[0].data(), p[0].data());
     kernels.adam(*stream, n, rule, &state, gradient.data(), m[1].data(), m[2].data(), p[1].data());
-    kernels.lamb(*stream, n, rule, &state, gradient.data(), m[3].data(), m[4].data(), m[5].data(),
-                 p[2].data());
+    kernels.lamb_direction(*stream, n, rule, &state, gradient.data(), m[3].data(), m[4].data(),
+                           m[5].data(), p[2].data());
+    kernels.lamb_take(*stream, n, &state, m[5].data(), p[2].data());
   }
   SquareSum squares;
   kernels.squares(*stream, n, gradient.data(), 0, &squares);
@@ -203,8 +204,7 @@ TEST_CASE("optimizers write what they update in bf16 too, where that is asked fo
       number == 0   ? kernels->sgd(*stream, k_count, rule, &state, gradient.data(), m[0].data(), to)
       : number == 1 ? kernels->adam(*stream, k_count, rule, &state, gradient.data(), m[0].data(),
                                     m[1].data(), to)
-      : number == 2 ? kernels->lamb(*stream, k_count, rule, &state, gradient.data(), m[0].data(),
-                                    m[1].data(), u, to)
+      : number == 2 ? kernels->lamb_take(*stream, k_count, &state, u, to)
                     : kernels->muon_take(*stream, k_count, rule, &state, 0.5F, u, to);
       CHECK(p != numbers(k_count, 8));
       for (std::size_t i = 0; i < k_count; ++i) {
@@ -239,8 +239,9 @@ TEST_CASE("a gradient's norm that is no number, or infinite, reaches no paramete
       kernels->sgd(*stream, k_count, rule, &state, gradient.data(), m[0].data(), p[0].data());
       kernels->adam(*stream, k_count, rule, &state, gradient.data(), m[1].data(), m[2].data(),
                     p[1].data());
-      kernels->lamb(*stream, k_count, rule, &state, gradient.data(), m[3].data(), m[4].data(),
-                    m[5].data(), p[2].data());
+      kernels->lamb_direction(*stream, k_count, rule, &state, gradient.data(), m[3].data(),
+                              m[4].data(), m[5].data(), p[2].data());
+      kernels->lamb_take(*stream, k_count, &state, gradient.data(), p[2].data());
       for (const std::vector<float>& parameters : p) {
         CHECK(parameters == before);
       }

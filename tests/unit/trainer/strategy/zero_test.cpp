@@ -26,6 +26,8 @@ using namespace trainer;
 
 namespace {
 
+using Rule = OptimizerOptions::Rule;
+
 constexpr std::uint64_t k_seed = 4;
 
 struct Run {
@@ -149,7 +151,7 @@ Learned train(int stage, const Run& run) {
 
 void check_stages(const Run& run) {
   const Learned whole = train(0, run);
-  for (int stage = 1; stage <= 3; ++stage) {
+  for (int stage = 1; stage <= most_stage(run.optimizer.rule); ++stage) {
     CAPTURE(stage);
     CHECK(train(stage, run) == whole);
   }
@@ -176,12 +178,40 @@ TEST_CASE("every stage of ZeRO has the bits of stage 0, with any number of ranks
   }
 }
 
-TEST_CASE("every stage of ZeRO has the bits of stage 0, with any optimizer that takes parts") {
-  using Rule = OptimizerOptions::Rule;
-  for (const Rule rule : {Rule::sgd, Rule::adam, Rule::adamw}) {
+TEST_CASE("every stage of ZeRO has the bits of stage 0, with any optimizer") {
+  for (const Rule rule : {Rule::sgd, Rule::adam, Rule::adamw, Rule::lamb, Rule::muon}) {
     CAPTURE(rule_title(rule));
     check_stages({.optimizer = {.rule = rule, .weight_decay = 0.1}});
     check_stages({.optimizer = {.rule = rule, .weight_decay = 0.1, .decays_vectors = false}});
+  }
+}
+
+TEST_CASE("LAMB and Muon have the bits of stage 0 where a tensor lies in several buckets") {
+  for (const Rule rule : {Rule::lamb, Rule::muon}) {
+    for (const int ranks : {2, 3}) {
+      for (const std::size_t bytes : {std::size_t{1} << 8, std::size_t{1} << 12, k_one_bucket}) {
+        CAPTURE(rule_title(rule));
+        CAPTURE(ranks);
+        CAPTURE(bytes);
+        check_stages({.ranks = ranks,
+                      .model = {.hidden = {40, 24}},
+                      .optimizer = {.rule = rule, .weight_decay = 0.1},
+                      .step = {.buckets = bytes, .clip_norm = 0.5}});
+      }
+    }
+    check_stages({.ranks = 2,
+                  .model = {.name = "cnn"},
+                  .optimizer = {.rule = rule},
+                  .step = {.buckets = 1 << 16}});
+  }
+}
+
+TEST_CASE("where every tensor moves as a whole, ranks send directions in place of parameters") {
+  for (const int stage : {1, 2}) {
+    CAPTURE(stage);
+    Counting::gathered = 0;
+    train(stage, {.optimizer = {.rule = Rule::lamb}});
+    CHECK(Counting::gathered == 0);
   }
 }
 
@@ -209,13 +239,16 @@ TEST_CASE("ranks that share parameters come together although their passes are n
 
 TEST_CASE("every stage of ZeRO has the bits of stage 0, with what it has in files") {
   const TempFolder folder;
-  const Run run{.step = {.buckets = 1 << 14, .clip_norm = 0.5}};
-  const Learned whole = train(0, run);
-  Run offloaded = run;
-  offloaded.offload = {folder.path(), folder.path()};
-  for (int stage = 0; stage <= 3; ++stage) {
-    CAPTURE(stage);
-    CHECK(train(stage, offloaded) == whole);
+  for (const Rule rule : {Rule::adam, Rule::lamb, Rule::muon}) {
+    CAPTURE(rule_title(rule));
+    const Run run{.optimizer = {.rule = rule}, .step = {.buckets = 1 << 14, .clip_norm = 0.5}};
+    const Learned whole = train(0, run);
+    Run offloaded = run;
+    offloaded.offload = {folder.path(), folder.path()};
+    for (int stage = 0; stage <= most_stage(rule); ++stage) {
+      CAPTURE(stage);
+      CHECK(train(stage, offloaded) == whole);
+    }
   }
   CHECK(std::filesystem::is_empty(folder.path()));
 }
@@ -265,6 +298,7 @@ TEST_CASE("one rank with its parameters in files has the bits, and the checkpoin
   check({});
   check({.step = {.buckets = 1 << 14, .rows_at_once = 20, .clip_norm = 0.5}});
   check({.model = {.name = "cnn"}, .step = {.buckets = 1 << 18}});
+  check({.optimizer = {.rule = Rule::muon}});
   CHECK(std::filesystem::is_empty(files.path()));
 }
 

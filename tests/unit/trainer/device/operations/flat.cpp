@@ -67,9 +67,8 @@ double norm_of(const Doubles& values) {
   return std::sqrt(sum);
 }
 
-void lamb(const Step& step, std::vector<Doubles>& at) {
-  const std::size_t n = at[parameters].size();
-  for (std::size_t i = 0; i < n; ++i) {
+void lamb_direction(const Step& step, std::vector<Doubles>& at) {
+  for (std::size_t i = 0; i < at[parameters].size(); ++i) {
     const double g = at[gradient][i] * step.factor;
     double& m = at[first][i];
     double& v = at[second][i];
@@ -78,13 +77,15 @@ void lamb(const Step& step, std::vector<Doubles>& at) {
     at[room][i] = step.size * m / (std::sqrt(v) * step.correction + double{k_rule.epsilon}) +
                   k_rule.decay * at[parameters][i];
   }
+}
+
+void lamb_take(const Step& step, std::vector<Doubles>& at) {
   const double of_parameters = norm_of(at[parameters]);
-  const double of_direction = norm_of(at[room]);
+  const double of_direction = norm_of(at[second]);
   const double ratio = of_parameters > 0 && of_direction > 0 ? of_parameters / of_direction : 1.0;
-  for (std::size_t i = 0; i < n; ++i) {
-    at[parameters][i] -= step.rate * ratio * at[room][i];
+  for (std::size_t i = 0; i < at[parameters].size(); ++i) {
+    at[parameters][i] -= step.rate * ratio * at[second][i];
   }
-  at[room].assign(n, k_anything);
 }
 
 class Optimizers {
@@ -101,10 +102,14 @@ class Optimizers {
                 [n = n_](const Kernels& k, Stream& s, const StepState* state, const auto& at) {
                   k.adam(s, n, k_rule, state, at[gradient], at[first], at[second], at[parameters]);
                 }),
-            one("lamb", lamb,
+            one("lamb_direction", lamb_direction,
                 [n = n_](const Kernels& k, Stream& s, const StepState* state, const auto& at) {
-                  k.lamb(s, n, k_rule, state, at[gradient], at[first], at[second], at[room],
-                         at[parameters]);
+                  k.lamb_direction(s, n, k_rule, state, at[gradient], at[first], at[second],
+                                   at[room], at[parameters]);
+                }),
+            one("lamb_take", lamb_take,
+                [n = n_](const Kernels& k, Stream& s, const StepState* state, const auto& at) {
+                  k.lamb_take(s, n, state, at[second], at[parameters]);
                 }),
             one("muon_direction", muon_direction,
                 [n = n_](const Kernels& k, Stream& s, const StepState* state, const auto& at) {
