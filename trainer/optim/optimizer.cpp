@@ -233,14 +233,15 @@ bool Optimizer::moves_whole(const ArenaRange& range) const {
 
 void Optimizer::set_groups() {
   if (tensors_ == nullptr || (options_.weight_decay == 0 && !needs_whole_tensors())) {
-    groups_ = {{parameters_.size(), &decaying_, false}};
+    groups_ = {{parameters_.size(), true, false}};
     return;
   }
   for (const Tensor& tensor : tensors_->tensors()) {
-    const UpdateRule* const rule = &rule_of(tensor);
+    const bool decays = &rule_of(tensor) == &decaying_;
     const bool is_whole = moves_whole(tensor);
-    if (groups_.empty() || groups_.back().rule != rule || groups_.back().moves_whole != is_whole) {
-      groups_.push_back({0, rule, is_whole});
+    if (groups_.empty() || groups_.back().decays != decays ||
+        groups_.back().moves_whole != is_whole) {
+      groups_.push_back({0, decays, is_whole});
     }
     groups_.back().last = tensor.range().last;
     if (is_whole) {
@@ -283,17 +284,18 @@ void Optimizer::update_piece(std::size_t at, std::size_t count, std::size_t mome
   const Kernels& kernels = device_->kernels();
   float* const g = gradients_.data() + at;
   const StepState* const state = updating();
+  const UpdateRule& rule = group.decays ? decaying_ : free_;
   const auto [m, v, p] = take_piece(at, count, moment);
   if (group.moves_whole && options_.rule == Rule::lamb) {
-    kernels.lamb_direction(stream, count, *group.rule, state, g, m, v, g, p.values);
+    kernels.lamb_direction(stream, count, rule, state, g, m, v, g, p.values);
   } else if (group.moves_whole) {
-    UpdateRule with_momentum = *group.rule;
+    UpdateRule with_momentum = rule;
     with_momentum.beta1 = static_cast<float>(options_.momentum);
     kernels.muon_direction(stream, count, with_momentum, state, g, m, g);
   } else if (options_.rule == Rule::sgd) {
-    kernels.sgd(stream, count, *group.rule, state, g, m, p);
+    kernels.sgd(stream, count, rule, state, g, m, p);
   } else {
-    kernels.adam(stream, count, *group.rule, state, g, m, v, p);
+    kernels.adam(stream, count, rule, state, g, m, v, p);
   }
   put_back(at, count);
 }

@@ -178,7 +178,7 @@ class Optimizer {
   /// A part of the arena that is updated alike.
   struct Group {
     std::size_t last;
-    const UpdateRule* rule;
+    bool decays;
     bool moves_whole;
   };
   bool moves_whole(const Tensor& tensor) const;
