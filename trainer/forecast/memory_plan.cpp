@@ -110,6 +110,12 @@ std::size_t turning_bytes(const TensorTable& tensors) {
   return most;
 }
 
+/// Of samples that a GPU keeps in its memory.
+std::size_t kept_bytes(const Dataset& samples, const Device& gpu) {
+  const SampleSource& source = *samples.train.source;
+  return is_kept(source, gpu) ? source.stored_bytes() : 0;
+}
+
 /// Of a run on so many ranks.
 MemoryPlanOptions plan_options(int ranks, const RunOptions& run, const Dataset& samples) {
   MemoryPlanOptions options{.model = fitted(run.model, samples),
@@ -255,8 +261,7 @@ std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t p
 
 void tell_plan(int ranks, const RunOptions& run, const Dataset& samples, Device& device) {
   if (CudaDevice* const gpu = device.cuda(); gpu != nullptr) {
-    const SampleSource& source = *samples.train.source;
-    const std::size_t kept = is_kept(source, *gpu) ? source.stored_bytes() : 0;
+    const std::size_t kept = kept_bytes(samples, *gpu);
     gpu->set_planned([=, &run, &samples] {
       multiply_as(run, *gpu);
       return kept + plan_memory(plan_options(ranks, run, samples), run.zero_stage, *gpu).most();
@@ -276,12 +281,10 @@ void print_memory_plan(int ranks, const RankOptions& rank, const RunOptions& run
   const Dataset samples = is_given ? find_dataset(data, rank.cluster.rank, rank.cluster.world_size)
                                    : synthetic_for(run.model, 1, 0);
   const MemoryPlanOptions options = plan_options(ranks, run, samples);
-  const SampleSource& source = *samples.train.source;
   // Of the program that has connected: the code for it, and segments of what comes in.
   constexpr std::size_t k_connected = 3'000'000;
-  const std::size_t program = is_host ? resident_bytes() + (ranks > 1 ? k_connected : 0)
-                              : is_kept(source, *device) ? source.stored_bytes()
-                                                         : 0;
+  const std::size_t program =
+      is_host ? resident_bytes() + (ranks > 1 ? k_connected : 0) : kept_bytes(samples, *device);
   std::vector<MemoryPlan> plans;
   for (int stage = 0; stage <= most_stage(run.optimizer.rule); ++stage) {
     if (stage_taken(stage, ranks, run.offload, is_host) == stage) {

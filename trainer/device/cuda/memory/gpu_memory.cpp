@@ -75,8 +75,7 @@ void GpuMemory::fail_without(std::size_t bytes, int error) const {
   const auto gib = [](std::size_t some) { return static_cast<double>(some) / (1 << 30); };
   fail_cuda(fmt::format(
       "gpu:{}: no {:.2f} GiB more, beside the {:.2f} GiB that this process has there: of {:.2f} "
-      "GiB "
-      "{:.2f} are free ({}){}; lower --batch-size or --hidden (--plan-memory says what each "
+      "GiB {:.2f} are free ({}){}; lower --batch-size or --hidden (--plan-memory says what each "
       "--zero-stage takes), or end other programs on it (nvidia-smi lists them)",
       gpu_, gib(bytes), gib(bytes_), gib(all), gib(free), cuda_text(error),
       planned_ ? fmt::format("; this rank is planned to take {:.2f}", gib(planned_())) : ""));
