@@ -51,6 +51,7 @@ def test_a_run_killed_again_and_again_ends_with_the_bits_of_one_that_was_not(hom
 
 
 @soak
+@pytest.mark.timeout(60 * ROUNDS)
 def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(home, tokens):
     chosen = random.Random(18)
     command = [home.trainer_path, f"--data={tokens}", *FLAGS]
@@ -110,6 +111,7 @@ def gang(home, command, ranks, kill=None):
 
 
 @soak
+@pytest.mark.timeout(60 * ROUNDS)
 @pytest.mark.parametrize("ranks, stage, model, precision, files", [
     (3, 1, "bert", "fp16", []),
     (2, 2, "gpt2", "bf16", []),
