@@ -185,6 +185,13 @@ std::optional<std::string> newest_checkpoint(const std::string& folder) {
   return std::nullopt;
 }
 
+bool is_saved(const std::string& folder, std::int64_t step) {
+  const std::vector<NumberedFile> files = numbered_files(folder);
+  return std::any_of(files.begin(), files.end(), [&](const NumberedFile& found) {
+    return found.number == step && has_manifest(found.path);
+  });
+}
+
 std::optional<std::string>
 newest_whole_checkpoint(const std::string& folder,
                         const std::function<void(const std::string&)>& say) {

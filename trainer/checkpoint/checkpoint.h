@@ -40,6 +40,9 @@ static_assert(sizeof(Progress) == 10 * sizeof(double),
 /// folder.
 std::optional<std::string> newest_checkpoint(const std::string& folder);
 
+/// Whether the checkpoint of that step is finished.
+bool is_saved(const std::string& folder, std::int64_t step);
+
 /// The newest one that is not damaged; calls `say` with the reason for each newer one it skips.
 std::optional<std::string>
 newest_whole_checkpoint(const std::string& folder,

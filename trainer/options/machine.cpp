@@ -114,8 +114,9 @@ std::vector<dtrain::Option> machine_flags(TrainerOptions& o) {
        .target = &o.min_workers,
        .metavar = "N",
        .help = "Elastic training: continue while at least N workers are left; when one dies or "
-               "hangs, the others continue from memory, and a restarted one joins them "
-               "[DTRAIN_MIN_WORKERS, else all workers are needed]",
+               "hangs, the others continue from memory (at --zero-stage=1 to 3 from the last "
+               "checkpoint), and a restarted one joins them [DTRAIN_MIN_WORKERS, else all workers "
+               "are needed]",
        .group = group,
        .minimum = 1,
        .maximum = k_max_workers},

@@ -80,9 +80,10 @@ void refuse_what_shared_replicas_lack(const TrainerOptions& options) {
 }
 
 void refuse_what_elastic_workers_lack(const TrainerOptions& options, int replicas) {
-  if (options.zero_stage > 0) {
-    throw UsageError(fmt::format("--zero-stage={}: each elastic worker holds the whole model, so "
-                                 "that any of them may leave; drop it or --min-workers",
+  if (options.zero_stage > 0 && options.checkpoint_every == 0) {
+    throw UsageError(fmt::format("--zero-stage={}: with --min-workers the workers continue from "
+                                 "the last checkpoint when one is lost; give --checkpoint-dir=DIR, "
+                                 "a folder that all see, and --checkpoint-every=N",
                                  options.zero_stage));
   }
   if (is_split_by_speed(options)) {

@@ -138,6 +138,18 @@ std::string what_changed(const Generation& generation, const TrainingRun& run,
   return generation.lost.empty() || why.empty() ? text : fmt::format("{} ({})", text, why);
 }
 
+/// Before the communicator goes that a run trained with, whatever becomes of the training.
+class Leaving {
+ public:
+  explicit Leaving(TrainingRun& run) : run_(run) {}
+  ~Leaving() { run_.leave(); }
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+
+ private:
+  TrainingRun& run_;
+};
+
 constexpr int k_most_failures = 64;
 
 /// Trains from one rendezvous (elastic/membership.h) to the next, until all samples are consumed.
@@ -168,6 +180,7 @@ void train_elastic(const TrainJob& job) {
       of_device.emplace(*generation.communicator, *device);
     }
     Communicator& communicator = of_device ? *of_device : *generation.communicator;
+    const Leaving leaving(run);
     const auto train = [&] {
       if (!outputs || is_first != (communicator.rank() == 0)) {
         is_first = communicator.rank() == 0;

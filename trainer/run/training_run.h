@@ -7,7 +7,9 @@
 //   finish()  the last checkpoint, the score on held-out samples, the timeline
 //
 // All are collective, and throw PeerError where a peer fails. Progress and replica are then
-// those of one whole step, and begin() with another communicator goes on from them.
+// those of one whole step, and begin() with another communicator goes on from them. Elastic ranks
+// that share a replica have lost a part of it with a peer: they leave() it, and begin() goes on
+// from the last checkpoint.
 #pragma once
 
 #include <functional>
@@ -37,24 +39,28 @@ class TrainingRun {
   void agree(Communicator& communicator, int source, bool is_new);
 
   /// `source`: the rank whose state all take; `is_new`: it has none yet, and starts or resumes.
+  /// Throws UsageError where the ranks go back to checkpoints that not all of them can write.
   void begin(Communicator& communicator, Outputs& outputs, int source, bool is_new);
 
   /// False where the ranks pause. `wants_pause` is asked before each step.
   bool train(Communicator& communicator, Outputs& outputs,
              const std::function<bool()>& wants_pause);
   void finish(Communicator& communicator, Outputs& outputs);
+  /// Before the communicator of elastic ranks goes, in whose memory a shared replica may lie.
+  void leave();
 
   const RunSettings& settings() const { return settings_; }
   const Offload& offload() const { return options_.offload; }
   const Progress& progress() const { return progress_; }
   bool has_state() const { return has_state_; }
-  /// Of elastic ranks: all samples are behind.
-  bool is_complete() const { return has_state_ && progress_.position >= settings_.end; }
+  /// Of elastic ranks: all samples are behind, and no rank is needed any more.
+  bool is_complete() const;
 
  private:
-  void start_or_resume(Outputs& outputs, int ranks);
+  Progress first_progress() const;
+  void start_or_resume(Outputs& outputs, int ranks, bool is_new);
   std::optional<std::string>
-  checkpoint_to_resume(const std::function<void(const std::string&)>& say) const;
+  checkpoint_to_resume(const std::function<void(const std::string&)>& say, bool is_new) const;
   void draw(const std::function<void(const std::string&)>& say);
   void resume(const std::string& path, Outputs& outputs, int ranks);
   void describe_model(const std::string& folder) const;
@@ -63,10 +69,13 @@ class TrainingRun {
   void scatter_arenas(Communicator& communicator, int source);
   /// Each rank has a part of it alone.
   bool is_shared() const { return replica_->sharding.stage > 0; }
+  /// Elastic ranks that share a replica, or would if they were several: see leave().
+  bool goes_back() const { return settings_.end != 0 && settings_.zero_stage > 0; }
   bool is_logged_step(std::int64_t steps) const;
   void make_up_for_line(Metrics& metrics, double epoch, Outputs& outputs);
   void note_state();
-  [[noreturn]] void make_room(Communicator& communicator);
+  void save_and_wait(Communicator& communicator);
+  [[noreturn]] void make_room() const;
   void save(Communicator& communicator);
   void export_weights(Communicator& communicator);
   Score score_held_out(Communicator& communicator);
@@ -76,8 +85,8 @@ class TrainingRun {
   Device& device_;
   const Dataset& data_;
   RunSettings settings_;
-  std::unique_ptr<Replica> replica_;         ///< From the first begin() on.
-  CheckpointSaver saver_;                    ///< What it saves is the replica's.
+  std::unique_ptr<Replica> replica_;         ///< From the first begin() on; not once left.
+  std::optional<CheckpointSaver> saver_;     ///< What it saves is the replica's.
   std::unique_ptr<CheckpointReader> loaded_; ///< Until ranks that share a replica have its state,
   Buffer drawn_{0};                          ///< and first weights, likewise: see draw().
   Progress progress_;

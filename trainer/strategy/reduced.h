@@ -3,9 +3,9 @@
 // reduce-scatter, each rank updates its own chunks, and an all-gather distributes them.
 //
 // If a step needs neither the norm nor whole tensors, each bucket is updated as it arrives. Elastic
-// ranks wait for all buckets before they update any, so that after a failure each rank has the
-// parameters of exactly one step. With one rank there is no traffic, and one bucket, unless what it
-// updates is offloaded.
+// ranks without ZeRO wait for all buckets before they update any, so that after a failure each rank
+// has the parameters of exactly one step. With one rank there is no traffic, and one bucket, unless
+// what it updates is offloaded.
 //
 // Where a GPU's updates wait for what is offloaded, they run beside the device's stream: each
 // bucket that is updated as it arrives, beside backward; buckets that are updated together, from

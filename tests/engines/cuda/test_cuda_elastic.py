@@ -19,9 +19,11 @@ def job(home, on_cpu, tmp_path):
         yield begin
 
 
-@pytest.mark.parametrize("dies", [0, 1])
-def test_a_gpus_worker_dies_and_comes_back_and_every_step_has_its_samples(job, on_cpu, tmp_path, dies):
-    run, data = job(3, "--min-workers=1", DTRAIN_FAKE_GPUS="3", DTRAIN_FAKE_KERNEL_US="20")
+@pytest.mark.parametrize("dies, stage", [(0, 0), (1, 0), (1, 2), (0, 3)])
+def test_a_gpus_worker_dies_and_comes_back_and_every_step_has_its_samples(job, on_cpu, tmp_path, dies, stage):
+    saves = [f"--zero-stage={stage}", f"--checkpoint-dir={tmp_path / 'saved'}", "--checkpoint-every=4"]
+    run, data = job(3, "--min-workers=1", *(saves if stage > 0 else []), DTRAIN_FAKE_GPUS="3",
+                    DTRAIN_FAKE_KERNEL_US="20")
     until(lambda: len(run.steps()) > 5, run)
     run.of_rank[dies].kill()
     until(lambda: f"lost rank {dies}" in run.text(), run)
@@ -35,6 +37,6 @@ def test_a_gpus_worker_dies_and_comes_back_and_every_step_has_its_samples(job, o
     end(start(on_cpu, data, *FLAGS, f"--csv={tmp_path}/alone.csv"))
     expected, found = losses(tmp_path / "alone.csv"), losses(run.csv)
     assert found.keys() == expected.keys()
-    # The line of a step that a worker was lost with is of those that went on.
+    # The line of a step that a worker was lost with is of those that went on; but none is of steps done again.
     others = [step for step in expected if found[step] != pytest.approx(expected[step], rel=0.02, abs=2e-3)]
-    assert len(others) <= 1, [(step, found[step], expected[step]) for step in others]
+    assert len(others) <= (stage == 0), [(step, found[step], expected[step]) for step in others]

@@ -18,8 +18,8 @@ import pytest
 
 import harness
 from elastic_job import BATCH, PATIENCE, SAMPLES, Job, running_jobs, until
-from harness import EXIT_USAGE, soak
-from trainer_process import losses
+from harness import EXIT_USAGE, held_ports, soak
+from trainer_process import gang_env, losses
 
 ROUNDS = int(os.environ.get("DTRAIN_ELASTIC_ROUNDS", "20"))
 FIRST_SEED = int(os.environ.get("DTRAIN_ELASTIC_SEED", "1"))
@@ -120,6 +120,75 @@ def test_survivors_go_on_from_memory_and_a_new_worker_joins(job):
     run.check_samples(400, fewest=2)
     assert [worker.returncode for worker in run.workers] == [0, 0, -signal.SIGKILL, 0]
     assert run.accuracy() > 95
+
+
+def start_sharing(job, folder, stage, *flags):
+    return job(3, "--min-workers=1", f"--zero-stage={stage}", "--global-batch-size=96", "--epochs=40",
+               "--log-every=1", "--checkpoint-every=20", f"--checkpoint-dir={folder}", *flags)
+
+
+@pytest.mark.parametrize("stage, lost, files", [
+    (1, [2], []), (2, [0], ["optimizer"]), (3, [0, 1], ["param", "optimizer"])])
+def test_workers_that_share_a_model_go_back_to_its_checkpoint_when_one_is_lost(
+        job, home, data, tmp_path, stage, lost, files):
+    """One that is left has no part of theirs. So every step is done by all that are there, and its
+    loss is that of one worker but for the rounding of sums."""
+    alone = home.folder / "alone.csv"
+    home.trainer(f"--data={data}", "--batch-size=96", "--epochs=40", "--log-every=1", f"--csv={alone}")
+    run = start_sharing(job, tmp_path / "saved", stage,
+                        *(f"--offload-{what}={home.folder}" for what in files))
+    until(lambda: len(run.steps()) > 50, run)
+    for rank in lost:
+        run.of_rank[rank].kill()
+    they_continue = ["", "1 rank continues", "2 ranks continue"][3 - len(lost)]
+    until(lambda: f"{they_continue} from step" in run.text(), run)
+    back = int(re.findall(r"resumed from \S+ at step (\d+)\n", run.text())[-1])
+    assert back >= 40 and back % 20 == 0
+    assert f"{they_continue} from step {back}, sample {back * 96:,}" in run.text()
+    run.start(lost[-1])
+    until(lambda: "joined by" in run.text(), run)
+    run.wait()
+    run.check_samples(40)
+    assert [worker.returncode for worker in run.workers if worker.returncode != 0] \
+        == [-signal.SIGKILL] * len(lost)
+    expected, found = losses(alone), losses(run.csv)
+    assert found.keys() == expected.keys()
+    assert found == pytest.approx(expected, rel=0.02, abs=2e-3)
+
+
+def test_workers_that_share_a_model_and_have_no_checkpoint_yet_begin_anew(job, tmp_path):
+    run = start_sharing(job, tmp_path / "saved", 2, "--checkpoint-every=100000")
+    until(lambda: len(run.steps()) > 20, run)
+    run.of_rank[1].kill()
+    run.wait()
+    assert re.search(r"no checkpoint in \S+ yet: starting from the beginning", run.text()), run.text()
+    assert "2 ranks continue from step 0, sample 0 " in run.text()
+    run.check_samples(40)
+
+
+def test_workers_that_share_a_model_asked_to_make_room_save_it_together(job, tmp_path):
+    flags = ["--checkpoint-every=100000", "--epochs=100000"]
+    run = start_sharing(job, tmp_path / "saved", 3, *flags)
+    until(lambda: len(run.steps()) > 20, run)
+    for worker in run.workers:
+        worker.send_signal(signal.SIGUSR1)
+    run.wait()
+    assert {worker.returncode for worker in run.workers} == {75}, run.text()
+    [step] = set(re.findall(r"stopped by SIGUSR1: step (\d+) is saved", run.text()))
+    again = start_sharing(job, tmp_path / "saved", 1, *flags, "--resume")
+    until(lambda: f"resumed from {tmp_path}/saved/step-{int(step):09}.json at step {step}" in again.text(),
+          again)
+
+
+def test_elastic_workers_that_share_a_model_and_do_not_see_one_folder_are_refused(home, data):
+    [port] = held_ports(1)
+    ranks = [home.start([home.trainer_path, f"--data={data}", "--min-workers=1", "--zero-stage=2",
+                         f"--checkpoint-dir={home.folder / str(rank)}", "--checkpoint-every=5"],
+                        env=gang_env(rank, 2, port)) for rank in range(2)]
+    for rank, process in enumerate(ranks):
+        error = process.communicate(timeout=60 * home.build.slowness)[1].decode()
+        assert process.returncode == EXIT_USAGE
+        assert f"--checkpoint-dir={home.folder / str(rank)}: not every rank can write to this folder" in error
 
 
 def test_the_first_rank_dies_too_and_its_outputs_move_on(job, tmp_path):
@@ -299,10 +368,10 @@ def check_all_is_trained_once(run, epochs, events):
     assert run.accuracy() > 90
 
 
-def start_saving(job, folder, workers, fewest, epochs, transport, every):
+def start_saving(job, folder, workers, fewest, epochs, transport, every, stage=0):
     return job(workers, f"--min-workers={fewest}", f"--epochs={epochs}", "--log-every=1",
                f"--checkpoint-every={every}", f"--checkpoint-dir={folder}",
-               f"--transport={transport}")
+               f"--transport={transport}", f"--zero-stage={stage}")
 
 
 # Those that are started anew are fewer than may train: should the others be done by then, they find
@@ -351,7 +420,7 @@ def test_whatever_happens_to_a_worker_every_sample_is_trained_on_once(job, tmp_p
     workers, epochs, fewest = chance.choice([3, 4]), chance.choice([40, 120]), chance.choice([1, 2])
     events = by_chance(chance, workers, fewest, epochs * SAMPLES // (BATCH * workers))
     run = start_saving(job, tmp_path / "saved", workers, fewest, epochs,
-                       chance.choice(["auto", "tcp"]), 7)
+                       chance.choice(["auto", "tcp"]), 7, chance.choice([0, 0, 1, 2, 3]))
     try:
         check_all_is_trained_once(run, epochs, events)
     except BaseException:

@@ -218,7 +218,7 @@ def test_what_cannot_be_offloaded_is_refused_in_one_line(home, data, flags, name
     (["--zero-stage=3", "--optimizer=lamb"], "--zero-stage=2"),
     (["--zero-stage=3", "--batch-split=speed"], "--batch-split=speed"),
     (["--zero-stage=2", "--plan=4"], "--plan"),
-    (["--zero-stage=2", "--min-workers=1"], "--min-workers")])
+    (["--zero-stage=2", "--min-workers=1"], "give --checkpoint-dir=DIR")])
 def test_what_sharing_ranks_lack_is_refused_in_one_line(home, data, flags, named):
     result = home.trainer(f"--data={data}", *flags, expect=EXIT_USAGE,
                           env={"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
