@@ -94,6 +94,10 @@ class Preflight {
   void check_gpus(const HostQuestion& question);
 
  private:
+  static constexpr std::chrono::seconds k_answer_timeout{20};
+
+  /// What a host is to run, of these lines.
+  std::string script_of(const HostQuestion& question, const std::string& lines) const;
   void ask_health(const HostQuestion& question);
   /// The faults of a host's GPUs.
   struct HostFaults {
