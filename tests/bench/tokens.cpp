@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "trainer/clock.h"
+#include "trainer/text/byte_bpe.h"
 #include "trainer/text/tokenizer.h"
 #include "trainer/text/train_vocabulary.h"
 
@@ -83,7 +84,7 @@ void run(const Words& words) {
       each_line(text, [&](std::string_view line) { tokenizer->encode(line, ids); });
       count = ids.size();
     } else if (what == "train-bpe") {
-      trainer::ByteBpeTrainer trainer;
+      trainer::ByteBpeTrainer trainer(trainer::byte_bpe_special_names(false));
       each_line(text, [&](std::string_view line) { trainer.read(line); });
       vocabulary = trainer.train({.size = std::stoul(words.at(1))}).tokens;
       count = vocabulary.size();

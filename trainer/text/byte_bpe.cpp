@@ -102,6 +102,12 @@ std::size_t byte_bpe_piece(std::string_view text) {
   return last > 0 ? last : end;
 }
 
+const std::vector<std::string>& byte_bpe_special_names(bool is_roberta) {
+  static const std::vector<std::string> roberta = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"};
+  static const std::vector<std::string> gpt2 = {k_gpt2_special};
+  return is_roberta ? roberta : gpt2;
+}
+
 ByteBpe::ByteBpe(const std::string& vocabulary_path, const std::string& merges_path)
     : Tokenizer(read_bpe_tokens(vocabulary_path), vocabulary_path, k_bpe_special, true,
                 k_gpt2_special) {

@@ -42,6 +42,9 @@ class ByteBpe final : public Tokenizer {
 /// GPT-2's only special token, which ends a text.
 inline constexpr const char* k_gpt2_special = "<|endoftext|>";
 
+/// The special tokens of a vocabulary that is made, in its order: RoBERTa's, or GPT-2's.
+const std::vector<std::string>& byte_bpe_special_names(bool is_roberta);
+
 /// Length of the piece at the start of `text`; 0 if `text` is empty.
 std::size_t byte_bpe_piece(std::string_view text);
 

@@ -28,7 +28,9 @@ constexpr double k_megabyte = 1e6;
 constexpr std::size_t k_least_row = 8;
 constexpr std::int64_t k_bert_size = 30'522;
 constexpr std::int64_t k_gpt2_size = 50'257;
+constexpr std::int64_t k_roberta_size = 50'265;
 constexpr const char* k_byte_bpe = "bpe";
+constexpr const char* k_roberta = "roberta";
 
 /// The texts, mapped or read, known to be UTF-8.
 class Texts {
@@ -176,7 +178,7 @@ std::unique_ptr<Tokenizer> take_vocabulary(const TokenizeOptions& options,
 template <typename Trainer>
 auto train_vocabulary(Trainer& trainer, const TokenizeOptions& options, std::int64_t size,
                       const Texts& texts, Console& console) {
-  const bool with_end = std::is_same_v<Trainer, ByteBpeTrainer> && !options.lines;
+  const bool with_end = options.type == k_byte_bpe && !options.lines;
   const auto total = static_cast<std::int64_t>(texts.bytes() >> 10);
   std::string buffer;
   texts.each_line([&](std::string_view line, std::size_t done) {
@@ -212,9 +214,11 @@ void make_word_piece(const TokenizeOptions& options, const TokenizerOptions& wor
 }
 
 void make_byte_bpe(const TokenizeOptions& options, const Texts& texts, Console& console) {
-  ByteBpeTrainer trainer;
-  const auto made = train_vocabulary(
-      trainer, options, options.size == 0 ? k_gpt2_size : options.size, texts, console);
+  const bool is_roberta = options.type == k_roberta;
+  const std::int64_t size = is_roberta ? k_roberta_size : k_gpt2_size;
+  ByteBpeTrainer trainer(byte_bpe_special_names(is_roberta));
+  const auto made =
+      train_vocabulary(trainer, options, options.size == 0 ? size : options.size, texts, console);
   if (trainer.has_read_none()) {
     refuse_text_without_words(options);
   }
@@ -229,7 +233,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options, const 
     return take_vocabulary(options, words, console);
   }
   const double started = now();
-  if (options.type == k_byte_bpe) {
+  if (options.type == k_byte_bpe || options.type == k_roberta) {
     make_byte_bpe(options, texts, console);
   } else {
     make_word_piece(options, words, texts, console);
@@ -260,18 +264,20 @@ void check(const TokenizeOptions& options) {
                                    flag));
     }
   }
-  if (options.type != k_byte_bpe) {
+  if (options.type != k_byte_bpe && options.type != k_roberta) {
     return;
   }
   if (options.cased) {
-    throw UsageError("--cased: is for WordPiece; a byte-level BPE always keeps capital letters and "
-                     "accents; drop it or --vocabulary-type=bpe");
+    throw UsageError(fmt::format("--cased: is for WordPiece; a byte-level BPE always keeps capital "
+                                 "letters and accents; drop it or --vocabulary-type={}",
+                                 options.type));
   }
-  constexpr auto k_least = static_cast<std::int64_t>(ByteBpeTrainer::k_least_size);
-  if (options.size != none.size && options.size < k_least) {
+  const auto& special = byte_bpe_special_names(options.type == k_roberta);
+  const auto least = static_cast<std::int64_t>(ByteBpeTrainer::k_bytes + special.size());
+  if (options.size != none.size && options.size < least) {
     throw UsageError(fmt::format("--vocabulary-size={}: must be at least {} with "
-                                 "--vocabulary-type=bpe: the 256 bytes and {}",
-                                 options.size, k_least, k_gpt2_special));
+                                 "--vocabulary-type={}: the 256 bytes and {}",
+                                 options.size, least, options.type, fmt::join(special, ", ")));
   }
 }
 
@@ -283,14 +289,14 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
   table.summary = "Turn text into tokens to train a language model on";
   table.description =
       "Makes a vocabulary from the texts (or takes an existing one), WordPiece like BERT's or, "
-      "with "
-      "--vocabulary-type=bpe, byte-level BPE like GPT-2's, tokenizes the texts with it, and writes "
-      "them to a folder for --data of dtrain-trainer. The "
+      "with --vocabulary-type=roberta or bpe, byte-level BPE like RoBERTa's or GPT-2's, tokenizes "
+      "the texts with it, and writes them to a folder for --data of dtrain-trainer. The "
       "texts are UTF-8; a blank line ends a document, and so does the end of a file.\n\nRows have "
-      "--length tokens, [CLS] and [SEP] included. They are packed with documents, separated by "
-      "[SEP]; with --lines each line has rows of its own, padded with [PAD]. With a vocabulary "
-      "like GPT-2's, <|endoftext|> separates documents, line ends are kept, and a row continues "
-      "where the one before it ends.\n\nThe folder holds manifest.json, the rows in files that "
+      "--length tokens, [CLS] and [SEP] (or <s> and </s>) included. They are packed with "
+      "documents, separated by [SEP]; with --lines each line has rows of its own, padded with "
+      "[PAD]. With a vocabulary like GPT-2's, <|endoftext|> separates documents, line ends are "
+      "kept, and a row continues where the one before it ends.\n\nThe folder holds manifest.json, "
+      "the rows in files that "
       "training maps into memory, and the vocabulary: vocab.txt, or vocab.json and merges.txt, "
       "with tokenizer_config.json, or the files of --vocabulary.";
   table.examples = {
@@ -323,14 +329,16 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
       {.flags = "--vocabulary-type",
        .target = &options.type,
        .metavar = "TYPE",
-       .help = "Kind of the vocabulary that is made: wordpiece (for --model=bert and roberta), or "
-               "bpe (byte-level BPE, for --model=gpt2) [wordpiece]",
+       .help = "Kind of the vocabulary that is made: wordpiece (as BERT's) or roberta (byte-level "
+               "BPE), for --model=bert and roberta; bpe (byte-level BPE, for --model=gpt2) "
+               "[wordpiece]",
        .complete = dtrain::Complete::choices,
-       .choices = {"wordpiece", k_byte_bpe}},
+       .choices = {"wordpiece", k_roberta, k_byte_bpe}},
       {.flags = "--vocabulary-size",
        .target = &options.size,
        .metavar = "N",
-       .help = "Largest size of the vocabulary that is made [30522, of bpe 50257]",
+       .help = "Largest size of the vocabulary that is made [30522, of roberta 50265, of bpe "
+               "50257]",
        .minimum = 16,
        .maximum = 1 << 24},
       {.flags = "--min-frequency",
@@ -340,7 +348,7 @@ dtrain::CommandTable tokenize_command(TokenizeOptions& options) {
        .minimum = 1},
       {.flags = "--cased",
        .target = &options.cased,
-       .help = "Keep capital letters and accents, as bpe always does"},
+       .help = "Keep capital letters and accents, as roberta and bpe always do"},
       {.flags = "--length",
        .target = &options.length,
        .metavar = "N",

@@ -304,11 +304,22 @@ void save_byte_bpe(const std::vector<std::string>& tokens, const Merges& merges,
   for (const auto& [left, right] : merges) {
     lines += fmt::format("{} {}\n", left, right);
   }
-  const Json config = {{"tokenizer_class", "GPT2Tokenizer"},
-                       {"add_prefix_space", false},
-                       {"bos_token", k_gpt2_special},
-                       {"eos_token", k_gpt2_special},
-                       {"unk_token", k_gpt2_special}};
+  Json config = {{"tokenizer_class", "GPT2Tokenizer"},
+                 {"add_prefix_space", false},
+                 {"bos_token", k_gpt2_special},
+                 {"eos_token", k_gpt2_special},
+                 {"unk_token", k_gpt2_special}};
+  if (tokens.front() != k_gpt2_special) {
+    config = {{"tokenizer_class", "RobertaTokenizer"},
+              {"add_prefix_space", false},
+              {"bos_token", "<s>"},
+              {"cls_token", "<s>"},
+              {"eos_token", "</s>"},
+              {"sep_token", "</s>"},
+              {"pad_token", "<pad>"},
+              {"unk_token", "<unk>"},
+              {"mask_token", "<mask>"}};
+  }
   save({{k_bpe, "{" + numbers + "}"}, {k_merges, lines}, {k_config, config.dump(2) + "\n"}},
        folder);
 }

@@ -120,8 +120,8 @@ void copy_tokenizer(const std::string& path, const std::string& folder,
 void save_word_piece(const std::vector<std::string>& tokens, const TokenizerOptions& options,
                      const std::string& folder);
 
-/// Writes them: vocab.json, merges.txt and GPT-2's tokenizer_config.json, the only files of a
-/// vocabulary in the folder then. Throws Error.
+/// Writes them: vocab.json, merges.txt and tokenizer_config.json, GPT-2's or, of a vocabulary with
+/// its special tokens, RoBERTa's; the only files of a vocabulary in the folder then. Throws Error.
 void save_byte_bpe(const std::vector<std::string>& tokens, const Merges& merges,
                    const std::string& folder);
 

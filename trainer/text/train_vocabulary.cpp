@@ -284,12 +284,14 @@ void ByteBpeTrainer::read(std::string_view text) {
 ByteBpeVocabulary ByteBpeTrainer::train(const VocabularyTraining& training,
                                         const VocabularyProgress& progress) const {
   Numbering tokens;
-  tokens.id_of(k_gpt2_special);
-  std::array<std::size_t, 256> in_order{}; // Of their letters, as `tokenizers` numbers them.
+  for (const std::string& name : special_) {
+    tokens.id_of(name);
+  }
+  std::array<std::size_t, k_bytes> in_order{}; // Of their letters, as `tokenizers` numbers them.
   std::iota(in_order.begin(), in_order.end(), 0);
   std::sort(in_order.begin(), in_order.end(),
             [](std::size_t a, std::size_t b) { return byte_letters()[a] < byte_letters()[b]; });
-  std::array<TokenId, 256> bytes{};
+  std::array<TokenId, k_bytes> bytes{};
   for (const std::size_t byte : in_order) {
     std::string letter;
     unicode::append_utf8(byte_letters()[byte], letter);

@@ -64,14 +64,16 @@ class WordPieceTrainer {
 };
 
 struct ByteBpeVocabulary {
-  std::vector<std::string> tokens; ///< <|endoftext|>, the 256 bytes, then the merges in order.
+  std::vector<std::string> tokens; ///< Special ones, the 256 bytes, then the merges in order.
   Merges merges;
 };
 
 class ByteBpeTrainer {
  public:
-  /// Tokens of a vocabulary without merges.
-  static constexpr std::size_t k_least_size = 257;
+  static constexpr std::size_t k_bytes = 256;
+
+  /// `special`: byte_bpe_special_names(), which outlive it.
+  explicit ByteBpeTrainer(const std::vector<std::string>& special) : special_(special) {}
 
   /// Counts the pieces that ByteBpe cuts some text into; the ends of the text are ends of pieces.
   void read(std::string_view text);
@@ -81,6 +83,7 @@ class ByteBpeTrainer {
                           const VocabularyProgress& progress = {}) const;
 
  private:
+  const std::vector<std::string>& special_;
   WordCounts pieces_;
 };
 

@@ -220,6 +220,26 @@ def test_a_byte_level_bpe_of_a_text_trains_a_gpt2_that_goes_on_with_it(home, tex
     assert said.startswith("the quick Brown")
 
 
+def test_a_byte_level_bpe_like_robertas_has_a_mask_to_fill_in(home, text, tokenize):
+    folder = home.folder / "tokens"
+    out = tokenize(text, "-o", folder, "--vocabulary-type=roberta", "--vocabulary-size=280", "--length=16").out
+    assert "280 tokens, byte-level BPE, made of" in out
+    tokens = list(json.loads((folder / "vocab.json").read_text()))
+    assert tokens[:5] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    row = memoryview((folder / "train-00000.tokens").read_bytes())[64:].cast("H")[:16]
+    words = [tokens[token] for token in row]
+    assert words[0] == "<s>" and "".join(words[1:]).startswith("theĠquickĠbrown")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == "RobertaTokenizer" and config["mask_token"] == "<mask>"
+    run = home.folder / "run"
+    home.trainer(f"--data={folder}", "--model=roberta", "--layers=1", "--hidden=16", "--heads=2", "--ff=16",
+                 "--batch-size=4", "--steps=2", f"--checkpoint-dir={run}")
+    assert home.trainer("fill", f"--checkpoint={run}", "the quick <mask>").out.count("\n1 ") == 5
+    refused = tokenize(text, "-o", home.folder / "a", "--vocabulary-type=roberta", "--vocabulary-size=260",
+                       expect=EXIT_USAGE).err
+    assert "must be at least 261 with --vocabulary-type=roberta: the 256 bytes and <s>, <pad>" in refused
+
+
 @pytest.mark.parametrize("flags, said", [
     (["--cased"], "--cased: is for WordPiece; a byte-level BPE always keeps capital letters and accents; drop it"),
     (["--vocabulary-size=256"], "--vocabulary-size=256: must be at least 257 with --vocabulary-type=bpe"),

@@ -34,8 +34,8 @@ elif what == "whole":
 else:
     special = ["<s>", "<pad>", "</s>", "<unk>"]
     tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(lines, vocab_size=3000, show_progress=False,
-                                  special_tokens=[*special, "<mask>"])
+    tokenizer.train_from_iterator(lines, show_progress=False, special_tokens=[*special, "<mask>"],
+                                  **{"vocab_size": 3000, **options})
     tokenizer.save_model(folder)
     tokenizer = ByteLevelBPETokenizer(f"{folder}/vocab.json", f"{folder}/merges.txt")
     tokenizer.add_special_tokens([*special, AddedToken("<mask>", lstrip=True)])
@@ -168,14 +168,15 @@ def test_added_tokens_are_found_as_tokenizers_finds_them(home, both, kind):
     assert not differing, f"{len(differing)} of {len(lines)}, as {differing[:3]}"
 
 
-@pytest.mark.parametrize("size, least", [(3000, 2), (20000, 1)])
-def test_a_byte_level_bpe_made_of_a_text_is_the_one_that_tokenizers_makes(home, both, size, least):
+@pytest.mark.parametrize("kind, what, size, least", [
+    ("bpe", "train-gpt2", 3000, 2), ("bpe", "train-gpt2", 20000, 1), ("roberta", "train-bpe", 3000, 2)])
+def test_a_byte_level_bpe_made_of_a_text_is_the_one_that_tokenizers_makes(home, both, kind, what, size, least):
     lines = multilingual(seed=21, count=3000)
     (home.folder / "text.txt").write_text("".join(line + "\n" for line in lines), newline="")
     own = home.folder / "own"
-    home.trainer("tokenize", home.folder / "text.txt", "-o", own, "--vocabulary-type=bpe", "--lines",
+    home.trainer("tokenize", home.folder / "text.txt", "-o", own, f"--vocabulary-type={kind}", "--lines",
                  f"--vocabulary-size={size}", f"--min-frequency={least}")
-    real, ids = both("train-gpt2", home.folder, lines, {"vocab_size": size, "min_frequency": least}, [])
+    real, ids = both(what, home.folder, lines, {"vocab_size": size, "min_frequency": least}, [])
     assert real == ids
     for name in ("vocab.json", "merges.txt"):
         assert (own / name).read_text() == (home.folder / name).read_text()

@@ -195,7 +195,7 @@ TEST_CASE("byte-level BPE merges by rank, the leftmost first, and gives the text
 }
 
 TEST_CASE("a byte-level BPE is made of the most frequent pairs, of equal ones the least numbers") {
-  ByteBpeTrainer trainer;
+  ByteBpeTrainer trainer(byte_bpe_special_names(false));
   CHECK(trainer.has_read_none());
   trainer.read("low low lower\n");
   trainer.read("aaaa aaa\n");
@@ -204,7 +204,7 @@ TEST_CASE("a byte-level BPE is made of the most frequent pairs, of equal ones th
   // less.
   const Merges expected = {{"a", "a"}, {"l", "o"}, {"lo", "w"}, {"Ġ", "low"}};
   CHECK(made.merges == expected);
-  REQUIRE(made.tokens.size() == ByteBpeTrainer::k_least_size + 4);
+  REQUIRE(made.tokens.size() == 1 + ByteBpeTrainer::k_bytes + 4);
   CHECK(made.tokens.front() == "<|endoftext|>");
   CHECK(made.tokens[1] == "!");
   CHECK(made.tokens[256] == "Ń"); // The byte 0xAD, whose letter is the last of all.
@@ -219,7 +219,7 @@ TEST_CASE(
   const TempFolder folder;
   save_word_piece(k_words, {}, folder.path());
   folder.write("tokenizer.json", "old");
-  ByteBpeTrainer trainer;
+  ByteBpeTrainer trainer(byte_bpe_special_names(false));
   std::string bytes; // In an order that puts quotes, backslashes and continuations beside another.
   for (int i = 0; i < 4096; ++i) {
     bytes += static_cast<char>(i * i / 7 + i);
