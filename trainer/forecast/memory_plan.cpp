@@ -110,12 +110,6 @@ std::size_t turning_bytes(const TensorTable& tensors) {
   return most;
 }
 
-/// Of samples that a GPU keeps in its memory.
-std::size_t kept_bytes(const Dataset& samples, const Device& gpu) {
-  const SampleSource& source = *samples.train.source;
-  return is_kept(source, gpu) ? source.stored_bytes() : 0;
-}
-
 /// Of a run on so many ranks.
 MemoryPlanOptions plan_options(int ranks, const RunOptions& run, const Dataset& samples) {
   MemoryPlanOptions options{.model = fitted(run.model, samples),
@@ -257,6 +251,11 @@ std::string memory_plan_text(const std::vector<MemoryPlan>& plans, std::size_t p
             "of the columns\n";
   }
   return text;
+}
+
+std::size_t kept_bytes(const Dataset& samples, const Device& gpu) {
+  const SampleSource& source = *samples.train.source;
+  return is_kept(source, gpu) ? source.stored_bytes() : 0;
 }
 
 void tell_plan(int ranks, const RunOptions& run, const Dataset& samples, Device& device) {

@@ -54,6 +54,9 @@ struct MemoryPlanOptions {
   bool goes_on = false;     ///< and trains on after some of them.
 };
 
+/// Of samples that a GPU keeps in its memory, beside what is planned.
+std::size_t kept_bytes(const Dataset& samples, const Device& gpu);
+
 /// Of a rank on `device`.
 MemoryPlan plan_memory(const MemoryPlanOptions& options, int stage, Device& device);
 

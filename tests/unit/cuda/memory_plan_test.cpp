@@ -29,10 +29,13 @@ MemoryPlanOptions plan_of(const Run& run) {
   return options;
 }
 
-/// Of the samples.
-std::size_t kept_on(const Device& gpu, const Run& run) {
-  const SampleSource& source = *run.data.train.source;
-  return is_kept(source, gpu) ? source.stored_bytes() : 0;
+/// Trains, and checks what a GPU like this one took; returns it, in bytes.
+std::size_t check_planned(const Run& run, int stage, CudaDevice& gpu) {
+  const std::size_t planned =
+      plan_memory(plan_of(run), stage, gpu).most() + kept_bytes(run.data, gpu);
+  const std::size_t found = train(stage, run).most_allocated;
+  CHECK(static_cast<double>(found) == doctest::Approx(static_cast<double>(planned)).epsilon(0.03));
+  return found;
 }
 
 } // namespace
@@ -72,39 +75,29 @@ TEST_CASE("what a plan says that a GPU takes, it takes") {
     run->steps = 2; // The first one learns in which order units are needed.
     run->step = {.buckets = 1 << 16};
     const auto gpu = make_gpu();
-    MemoryPlanOptions options = plan_of(*run);
-    const std::size_t kept = kept_on(*gpu, *run);
     std::size_t least = SIZE_MAX;
     for (int stage = 0; stage <= 4; ++stage) { // 4: stage 3 with its parameters on the host.
       CAPTURE(run->model.name);
       CAPTURE(stage);
-      options.offload.parameters_are_on_host = run->offload.parameters_are_on_host = stage == 4;
-      const double planned =
-          static_cast<double>(plan_memory(options, std::min(stage, 3), *gpu).most() + kept);
-      const std::size_t found = train(std::min(stage, 3), *run).most_allocated;
-      CHECK(static_cast<double>(found) == doctest::Approx(planned).epsilon(0.03));
+      run->offload.parameters_are_on_host = stage == 4;
+      const std::size_t found = check_planned(*run, std::min(stage, 3), *gpu);
       CHECK((found < least || !run->model.is_of_text())); // A perceptron needs all at once.
       least = found;
     }
     for (const bool is_on_host : {false, true}) {
-      options.precision = run->precision = Precision::bf16;
-      options.offload.parameters_are_on_host = run->offload.parameters_are_on_host = is_on_host;
+      run->precision = Precision::bf16;
+      run->offload.parameters_are_on_host = is_on_host;
       const auto in_bf16 = make_gpu();
       in_bf16->multiply_in(DType::bf16);
-      const double planned = static_cast<double>(plan_memory(options, 3, *in_bf16).most() + kept);
-      CHECK(static_cast<double>(train(3, *run).most_allocated) ==
-            doctest::Approx(planned).epsilon(0.03));
+      check_planned(*run, 3, *in_bf16);
     }
-    options.precision = run->precision = Precision::fp32;
-    options.offload.parameters_are_on_host = run->offload.parameters_are_on_host = true;
-    run->ranks = options.ranks = 1;
+    run->precision = Precision::fp32;
+    run->offload.parameters_are_on_host = true;
+    run->ranks = 1;
     for (const int stage : {0, 3, 4}) { // With its parameters on the host; 4: and its moments.
       CAPTURE(stage);
-      options.offload.optimizer_is_on_host = run->offload.optimizer_is_on_host = stage == 4;
-      const double planned =
-          static_cast<double>(plan_memory(options, std::min(stage, 3), *gpu).most() + kept);
-      const std::size_t found = train(std::min(stage, 3), *run).most_allocated;
-      CHECK(static_cast<double>(found) == doctest::Approx(planned).epsilon(0.03));
+      run->offload.optimizer_is_on_host = stage == 4;
+      const std::size_t found = check_planned(*run, std::min(stage, 3), *gpu);
       CHECK((stage == 0 || found < least || !run->model.is_of_text()));
       least = found;
     }
@@ -120,14 +113,10 @@ TEST_CASE("what a plan says that a GPU takes with LAMB or Muon, it takes") {
     run.step = {.buckets = 1 << 14};
     run.optimizer = {.rule = rule};
     const auto gpu = make_gpu();
-    const std::size_t kept = kept_on(*gpu, run);
     for (const int stage : {0, most_stage(rule)}) {
       CAPTURE(rule_title(rule));
       CAPTURE(stage);
-      CHECK(
-          static_cast<double>(train(stage, run).most_allocated) ==
-          doctest::Approx(static_cast<double>(plan_memory(plan_of(run), stage, *gpu).most() + kept))
-              .epsilon(0.03));
+      check_planned(run, stage, *gpu);
     }
   }
 }
@@ -149,9 +138,8 @@ TEST_CASE("a plan counts what cuBLASLt's products take beside their operands, an
     const auto gpu = make_gpu();
     gpu->multiply_in(precision == Precision::fp16 ? DType::f16 : DType::bf16);
     gpu->set_matmul_precision(products);
-    const std::size_t kept = kept_on(*gpu, run);
     const Bytes one = {train(0, run).most_allocated,
-                       plan_memory(plan_of(run), 0, *gpu).step() + kept};
+                       plan_memory(plan_of(run), 0, *gpu).step() + kept_bytes(run.data, *gpu)};
     CHECK(static_cast<double>(one.found) ==
           doctest::Approx(static_cast<double>(one.planned)).epsilon(0.01));
     return one;
