@@ -125,7 +125,7 @@ bool TrainingRun::train(Communicator& communicator, Outputs& outputs,
       {.while_waiting = [&communicator] { communicator.check(); }, .leaves_gathering = true});
   Metrics metrics(communicator, unlogged_);
   StragglerWatch stragglers;
-  if (is_elastic && !goes_back() && is_logged_step(steps)) {
+  if (is_elastic && is_logged_step(steps)) {
     make_up_for_line(metrics, loader.epochs(), outputs);
   }
 
