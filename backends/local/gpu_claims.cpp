@@ -2,91 +2,150 @@
 
 #include "backends/local/gpus.h"
 #include "backends/support/os/files.h"
-#include "backends/support/os/machine.h"
 #include "backends/support/os/random.h"
-#include "backends/support/user/config_folder.h"
 #include "submit/errors.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pwd.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <chrono>
-#include <climits>
-#include <cstdlib>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 #include <thread>
 
 namespace dtrain {
 
 namespace {
 
-constexpr mode_t k_private = 0600;
+constexpr mode_t k_folder_of_all = 01777;
+constexpr mode_t k_readable_by_all = 0644;
 constexpr std::size_t k_id_bytes = 16;
 constexpr const char* k_lock = "lock";
 
+/// Not in /tmp, which some machines clear overnight, nor in /dev/shm, from which a user's files are
+/// removed when he logs out.
 std::string registry_path() {
-  const char* given = k_gpu_claims.value();
-  return given != nullptr ? given : fmt::format("{}/gpus@{}", state_folder().string(), host_name());
+  if (const char* given = k_gpu_claims.value()) {
+    return given;
+  }
+  struct stat info {};
+  const bool is_for_all = stat("/run/lock", &info) == 0 && (info.st_mode & S_ISVTX) != 0;
+  return fmt::format("{}/dtrain-gpus", is_for_all ? "/run/lock" : "/var/tmp");
 }
 
-/// A device's index, or else its name, a path's separators replaced.
-std::string file_of(std::string device) {
-  device = gpu_index(device);
-  std::replace(device.begin(), device.end(), '/', '_');
-  return "gpu-" + device;
+[[noreturn]] void throw_unusable(const std::string& path) {
+  const int error = errno;
+  throw EngineError(fmt::format("cannot use {}: {}: all users of this machine record there which "
+                                "GPUs are in use (chmod 1777); DTRAIN_GPU_CLAIMS names another "
+                                "folder",
+                                printable(path), errno_text(error)));
 }
 
+/// Empty where there is none and none is to be made.
+Fd open_registry(bool create) {
+  constexpr int k_open_folder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  const auto path = registry_path();
+  Fd folder(open(path.c_str(), k_open_folder));
+  if (!folder && errno == ENOENT) {
+    if (!create) {
+      return {};
+    }
+    const bool is_new = mkdir(path.c_str(), k_folder_of_all) == 0;
+    if (is_new || errno == EEXIST) {
+      folder = Fd(open(path.c_str(), k_open_folder));
+    }
+    if (is_new && folder) {
+      fchmod(folder.get(), k_folder_of_all); // Whatever the umask.
+    }
+  }
+  if (!folder) {
+    throw_unusable(path);
+  }
+  return folder;
+}
+
+/// Another's is not waited for, whatever it may be.
 Fd open_in(const Fd& folder, const std::string& name) {
-  Fd file(openat(folder.get(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, k_private));
-  if (!file) {
-    throw EngineError(fmt::format("cannot write {}/{}: {}", registry_path(), name, errno_text()));
+  return Fd(openat(folder.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
+Fd make_in(const Fd& folder, const std::string& name) {
+  Fd file(
+      openat(folder.get(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, k_readable_by_all));
+  if (file) {
+    fchmod(file.get(), k_readable_by_all); // Who cannot open it cannot see that it is locked.
   }
   return file;
 }
 
-/// The contents of a device's file: who holds it.
-struct Holder {
-  std::string claim; ///< Empty: nobody has had it.
-  GpuUser user;
-};
-
-Holder holder_of(const Fd& folder, const std::string& device) {
-  const Fd file(openat(folder.get(), file_of(device).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  std::array<char, std::size_t{2} * PATH_MAX> text{};
-  const auto count = file ? pread(file.get(), text.data(), text.size(), 0) : 0;
-  std::istringstream lines(
-      std::string(text.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))));
-  Holder holder;
-  std::getline(lines, holder.claim);
-  std::getline(lines, holder.user.uid);
-  std::getline(lines, holder.user.cgroup);
-  if (holder.claim.find('/') != std::string::npos) {
-    return {}; // No name of ours.
-  }
-  return holder;
+/// "gpu-3.": of its index, or else its name, a path's separators replaced.
+std::string files_of(std::string device) {
+  device = gpu_index(device);
+  std::replace(device.begin(), device.end(), '/', '_');
+  return "gpu-" + device + ".";
 }
 
 /// Readers lock the file, too, but exclude nobody except the holder.
-bool is_held(const Fd& folder, const Holder& holder) {
-  const Fd claim(holder.claim.empty() ? -1
-                                      : openat(folder.get(), holder.claim.c_str(),
-                                               O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  return claim && flock(claim.get(), LOCK_SH | LOCK_NB) != 0;
+bool is_held(const Fd& folder, const std::string& claim) {
+  const Fd file = open_in(folder, claim);
+  return file && flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
-/// A job whose claim is there but locked by nobody lost its supervisor and guard at once. Where
-/// some of it does not end, the claim stays, and the device is nobody's.
+bool is_own(int file) {
+  struct stat info {};
+  return fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
+}
+
+/// The files of who has or had a device, "gpu-3.CLAIM".
+std::vector<std::string> holders_of(const Fd& folder, const std::string& device) {
+  const auto start = files_of(device);
+  std::vector<std::string> holders;
+  for_each_entry(folder.get(), [&](const char* name) {
+    if (std::string_view(name).starts_with(start)) {
+      holders.emplace_back(name);
+    }
+  });
+  return holders;
+}
+
+std::string claim_of(const std::string& holder) { return holder.substr(holder.rfind('.') + 1); }
+
+/// The name of the user whose rank has it; his number where he has none.
+std::string user_of(const Fd& folder, const std::string& claim) {
+  struct stat info {};
+  if (fstatat(folder.get(), claim.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+      info.st_uid == geteuid()) {
+    return "";
+  }
+  const passwd* user = getpwuid(info.st_uid);
+  return user == nullptr ? fmt::format("user {}", info.st_uid) : user->pw_name;
+}
+
+/// A job of this user's whose claim is there but locked by nobody lost its supervisor and guard at
+/// once. Where some of it does not end, the claim stays, and the device is nobody's.
 void end_last_user(const Fd& folder, const std::string& device, const EndLeftovers& end) {
-  const Holder holder = holder_of(folder, device);
-  if (!holder.user.uid.empty() && faccessat(folder.get(), holder.claim.c_str(), F_OK, 0) == 0) {
-    check_ended(end(holder.user.uid, holder.user.cgroup),
-                fmt::format("the job that had GPU {} last", device));
-    unlinkat(folder.get(), holder.claim.c_str(), 0);
+  for (const std::string& holder : holders_of(folder, device)) {
+    const Fd file = open_in(folder, holder);
+    const auto claim = claim_of(holder);
+    if (!file || !is_own(file.get()) || is_held(folder, claim)) {
+      continue;
+    }
+    std::istringstream lines(read_file_at(folder.get(), holder).value_or(""));
+    GpuUser user;
+    std::getline(lines, user.uid);
+    std::getline(lines, user.cgroup);
+    if (!user.uid.empty() && faccessat(folder.get(), claim.c_str(), F_OK, 0) == 0) {
+      check_ended(end(user.uid, user.cgroup), fmt::format("the job that had GPU {} last", device));
+    }
+    unlinkat(folder.get(), claim.c_str(), 0);
+    unlinkat(folder.get(), holder.c_str(), 0);
   }
 }
 
@@ -95,6 +154,15 @@ Fd lock_registry(const Fd& folder) {
   constexpr std::chrono::milliseconds k_pause{20};
   constexpr int k_rounds = 500;
   Fd lock = open_in(folder, k_lock);
+  if (!lock && errno == ENOENT) {
+    lock = make_in(folder, k_lock);
+    if (!lock && errno == EEXIST) { // Somebody else's by now.
+      lock = open_in(folder, k_lock);
+    }
+  }
+  if (!lock) {
+    throw_unusable(fmt::format("{}/{}", registry_path(), k_lock));
+  }
   for (int round = 0; flock(lock.get(), LOCK_EX | LOCK_NB) != 0; ++round) {
     if (round == k_rounds) {
       throw EngineError(fmt::format("timed out waiting for the GPU lock {}/{}: end the process "
@@ -106,50 +174,67 @@ Fd lock_registry(const Fd& folder) {
   return lock;
 }
 
-GpuClaim claim_one(const Fd& folder, const std::vector<std::string>& devices,
-                   const std::vector<std::string>& free, const GpuUser& user,
-                   const EndLeftovers& end) {
-  if (free.empty()) {
-    return {devices, "", Fd()};
-  }
-  const auto id = random_hex(k_id_bytes);
-  GpuClaim claim(devices, registry_path() + "/" + id, open_in(folder, id));
-  for (const auto& device : free) {
-    end_last_user(folder, device, end);
-    const Fd file = open_in(folder, file_of(device));
-    if (ftruncate(file.get(), 0) != 0 ||
-        !write_all(file.get(), fmt::format("{}\n{}\n{}\n", id, user.uid, user.cgroup))) {
-      throw EngineError(fmt::format("cannot write {}/{}, which records GPUs in use: {}",
-                                    registry_path(), file_of(device), errno_text()));
-    }
-  }
-  return claim;
-}
-
 } // namespace
 
 std::vector<std::string> unclaimed_gpus(const std::vector<std::string>& devices) {
-  const Fd folder = open_private_folder(registry_path(), false);
+  const Fd folder = open_registry(false);
   if (!folder) {
     return devices;
   }
   std::vector<std::string> unclaimed;
-  std::copy_if(
-      devices.begin(), devices.end(), std::back_inserter(unclaimed),
-      [&](const std::string& device) { return !is_held(folder, holder_of(folder, device)); });
+  std::copy_if(devices.begin(), devices.end(), std::back_inserter(unclaimed),
+               [&](const std::string& device) {
+                 const auto holders = holders_of(folder, device);
+                 return std::none_of(holders.begin(), holders.end(), [&](const auto& holder) {
+                   return is_held(folder, claim_of(holder));
+                 });
+               });
   return unclaimed;
 }
 
-GpuClaim::GpuClaim(std::vector<std::string> devices, std::string path, Fd lock)
-    : devices_(std::move(devices)), path_(std::move(path)), lock_(std::move(lock)) {
-  if (lock_) {
-    flock(lock_.get(), LOCK_EX | LOCK_NB); // Nobody knows of it yet.
+std::set<std::string> other_users_of(const std::vector<std::string>& devices) {
+  std::set<std::string> users;
+  const Fd folder = open_registry(false);
+  for (std::size_t i = 0; folder && i < devices.size(); ++i) {
+    for (const std::string& holder : holders_of(folder, devices[i])) {
+      if (const auto claim = claim_of(holder); is_held(folder, claim)) {
+        users.insert(user_of(folder, claim));
+      }
+    }
+  }
+  users.erase("");
+  return users;
+}
+
+GpuClaim::GpuClaim(std::vector<std::string> devices, const std::vector<std::string>& free,
+                   const Fd& folder, const GpuUser& user)
+    : GpuClaim(std::move(devices)) { // From here on what is made is removed where this throws.
+  if (free.empty()) {
+    return;
+  }
+  const auto id = random_hex(k_id_bytes);
+  const auto fail = [&] { throw_unusable(fmt::format("{}/{}", registry_path(), files_.back())); };
+  folder_ = Fd(openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  files_.push_back(id);
+  lock_ = make_in(folder, id);
+  if (!folder_ || !lock_) {
+    fail();
+  }
+  flock(lock_.get(), LOCK_EX | LOCK_NB); // Nobody knows of it yet.
+  for (const auto& device : free) {
+    files_.push_back(files_of(device) + id);
+    const Fd file = make_in(folder, files_.back());
+    if (!file || !write_all(file.get(), fmt::format("{}\n{}\n", user.uid, user.cgroup))) {
+      fail();
+    }
   }
 }
 
 GpuClaim::~GpuClaim() {
-  if (lock_) {
-    unlink(path_.c_str()); // Released in order, so that nothing of its job needs to be looked for.
+  if (lock_) { // Released in order, so that nothing of its job needs to be looked for.
+    for (const std::string& file : files_) {
+      unlinkat(folder_.get(), file.c_str(), 0);
+    }
   }
 }
 
@@ -159,11 +244,11 @@ std::optional<std::vector<GpuClaim>> claim_gpus(const std::vector<std::vector<st
   std::vector<GpuClaim> claims;
   if (std::all_of(ranks.begin(), ranks.end(), [](const auto& each) { return each.empty(); })) {
     for (const auto& devices : ranks) {
-      claims.emplace_back(devices, "", Fd());
+      claims.emplace_back(devices, devices, Fd(), user);
     }
     return claims;
   }
-  const Fd folder = open_private_folder(registry_path(), true);
+  const Fd folder = open_registry(true);
   const Fd lock = lock_registry(folder);
   std::vector<std::vector<std::string>> free;
   std::size_t taken = 0;
@@ -175,7 +260,10 @@ std::optional<std::vector<GpuClaim>> claim_gpus(const std::vector<std::vector<st
     return std::nullopt;
   }
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    claims.push_back(claim_one(folder, ranks[i], free[i], user, end));
+    for (const std::string& device : free[i]) {
+      end_last_user(folder, device, end);
+    }
+    claims.emplace_back(ranks[i], free[i], folder, user);
   }
   return claims;
 }

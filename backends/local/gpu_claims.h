@@ -1,16 +1,17 @@
-// Which GPUs of this machine ranks of the user hold, of jobs that were started here and over ssh
+// Which GPUs of this machine ranks hold, of the jobs of all its users, started here and over ssh
 // alike, so that two are not given the same one while another is free.
 //
-// One registry: the private folder $XDG_STATE_HOME/dtrain/gpus@HOST, or DTRAIN_GPU_CLAIMS. It is
-// kept here and by templates/ssh/facts.sh, to the same rules:
+// One registry a machine: a folder that every user can write to, and nobody can take another's
+// files from (mode 1777). It is kept here and by templates/ssh/facts.sh, to the same rules:
 //
-//   gpu-DEVICE  its first line is the claim that has it; of a job of this machine's, the job's uid
-//               and control group follow. DEVICE is its index, though a job names it by its UUID
-//   CLAIM       a rank's: its devices are its own while somebody has locked this file (flock). The
-//               kernel drops the lock when who held it ends, however that ends
-//   lock        locked while devices are given out
+//   CLAIM             a rank's: its devices are its own while somebody has locked this file
+//                     (flock). The kernel drops the lock when who held it ends, however that ends
+//   gpu-DEVICE.CLAIM  such a device, by its index, though a job names it by its UUID. Of a job of
+//                     this machine's, its uid and control group
+//   lock              locked while devices are given out
 //
 // The supervisor holds the locks of its ranks, one each, and lets go of each when that has ended.
+// What others wrote is never read: only that it is there, and locked, counts.
 #pragma once
 
 #include "backends/supervised/stop.h"
@@ -20,20 +21,26 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dtrain {
 
 inline constexpr EnvironmentVariable k_gpu_claims = {
     "DTRAIN_GPU_CLAIMS",
-    "Folder on this machine in which your jobs record the GPUs that their ranks hold, both local "
-    "jobs and jobs that arrive over ssh (default: dtrain/gpus@HOST in XDG_STATE_HOME). All of them "
-    "must use the same folder; on a host that ssh reaches, set it in the login environment there. "
-    "A rank's GPUs are free again once it has ended, however it ended"};
+    "Folder in which the jobs of all users of this machine record the GPUs that their ranks hold, "
+    "both local jobs and jobs that arrive over ssh (default: /run/lock/dtrain-gpus, or "
+    "/var/tmp/dtrain-gpus where only root can write in /run/lock). All of them must use the same "
+    "folder; on a host that ssh reaches, set it in the login environment there. A rank's GPUs are "
+    "free again once it has ended, however it ended"};
 
 /// The devices that no rank has, in their order. Makes no file.
 std::vector<std::string> unclaimed_gpus(const std::vector<std::string>& devices);
+
+/// The names of other users whose ranks have some of them, in order.
+std::set<std::string> other_users_of(const std::vector<std::string>& devices);
 
 /// The owner of claims, by which processes that a job left on a GPU can be ended when its
 /// supervisor is gone.
@@ -45,7 +52,9 @@ struct GpuUser {
 /// The devices of one rank. They become free when it is destroyed.
 class GpuClaim {
  public:
-  GpuClaim(std::vector<std::string> devices, std::string path, Fd lock);
+  /// `free`: those of them that it has for itself. Throws EngineError.
+  GpuClaim(std::vector<std::string> devices, const std::vector<std::string>& free, const Fd& folder,
+           const GpuUser& user);
   ~GpuClaim();
   GpuClaim(GpuClaim&&) noexcept = default;
   GpuClaim& operator=(GpuClaim&&) = delete;
@@ -54,8 +63,11 @@ class GpuClaim {
   const std::vector<std::string>& devices() const { return devices_; }
 
  private:
+  explicit GpuClaim(std::vector<std::string> devices) : devices_(std::move(devices)) {}
+
   std::vector<std::string> devices_;
-  std::string path_;
+  std::vector<std::string> files_; ///< In the registry's folder, the claim's own the first.
+  Fd folder_;
   Fd lock_;
 };
 

@@ -26,7 +26,8 @@ namespace {
 /// The job's own GPUs, free GPUs, and those of other jobs.
 MachineGpus gpus_here(const std::vector<std::string>& own) {
   const auto all = find_gpus();
-  MachineGpus found{.devices = own};
+  MachineGpus found;
+  found.devices = own;
   const auto add = [&](const std::vector<std::string>& more) {
     const auto known = found.devices;
     std::copy_if(more.begin(), more.end(), std::back_inserter(found.devices),
@@ -38,6 +39,7 @@ MachineGpus gpus_here(const std::vector<std::string>& own) {
   const std::size_t free = found.devices.size();
   add(all);
   found.in_use = found.devices.size() - free;
+  found.users = other_users_of(all);
   return found;
 }
 

@@ -8,6 +8,7 @@
 #include "submit/gpu_view.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -72,6 +73,14 @@ std::vector<Mount> mounts_of(const JobSpec& job, const GangSite& site) {
   return mounts;
 }
 
+/// Where to look for who has GPUs that are in use.
+std::string see_whose(const MachineGpus& gpus) {
+  return gpus.users.empty()
+             ? "see dtrain list"
+             : fmt::format("see dtrain list; {} {} some, too", fmt::join(gpus.users, ", "),
+                           gpus.users.size() == 1 ? "has" : "have");
+}
+
 /// Gives every rank GPUs of its own, or none to all where there are too few. Returns how many of
 /// them other jobs have too.
 int assign_devices(const JobSpec& job, const MachineGpus& gpus, std::vector<GangRank>& ranks,
@@ -92,13 +101,14 @@ int assign_devices(const JobSpec& job, const MachineGpus& gpus, std::vector<Gang
     const auto free = static_cast<int>(gpus.devices.size() - gpus.in_use);
     if (sum > free && job.require_gpus) {
       throw EngineError(fmt::format("the job asks for {} GPU{} ({} per worker), and {} of them are "
-                                    "in use by other jobs (see dtrain list): wait, ask for fewer, "
-                                    "or drop --require-gpus to share them",
-                                    sum, sum == 1 ? "" : "s", job.gpus, sum - free));
+                                    "in use by other jobs ({}): wait, ask for fewer, or drop "
+                                    "--require-gpus to share them",
+                                    sum, sum == 1 ? "" : "s", job.gpus, sum - free,
+                                    see_whose(gpus)));
     }
     if (sum > free) {
-      notices.push_back(fmt::format("{} of {} GPUs are shared with other jobs: see dtrain list",
-                                    sum - free, sum));
+      notices.push_back(fmt::format("{} of {} GPUs are shared with other jobs: {}", sum - free, sum,
+                                    see_whose(gpus)));
     }
     return std::max(sum - free, 0);
   }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace dtrain {
 struct MachineGpus {
   std::vector<std::string> devices; ///< As CUDA_VISIBLE_DEVICES names them, free ones first.
   std::size_t in_use = 0;           ///< How many at the end of `devices` are held by other jobs.
+  std::set<std::string> users = {}; ///< The names of other users who have some of those.
 };
 
 /// `code_dir`: where the job's code will be. Throws UsageError where the job asks for what this

@@ -178,7 +178,7 @@ tidy() {
   rm -rf "${run:?}/bin"
   rm -f "$run/hostfile" "$run/upload.$agent"
   if [ -z "$members" ]; then
-    rm -f "$claims/$agent"
+    rm -f "$claims/$agent" "$claims"/gpu-*."$agent"
     for each in at ended stuck; do rm -f "$run/$each.$agent."*; done
   fi
   rmdir "$run" "$store/hosts/$job"
@@ -262,13 +262,15 @@ claim() { # claim KEY COUNT [BUT,...]
     frame lacks "$1" "$why"
     return
   fi
-  mkdir -m 700 "$claims"
+  mkdir -m 1777 "$claims"
+  make_readable "$claims/lock"
+  make_readable "$claims/$agent"
   # In a process of its own: a shell ends where exec cannot open a file.
-  if ! [ -O "$claims" ] || ! (exec 8>>"$claims/lock" 9>>"$claims/$agent"); then
-    frame lacks "$1" "cannot write in $claims, which records GPUs in use: disk full, read-only, or owned by another user"
+  if ! (exec 8<"$claims/lock" 9<"$claims/$agent"); then
+    frame lacks "$1" "cannot write in $claims, where all users record which GPUs are in use (chmod 1777): disk full, read-only, or not a folder of all users"
     return
   fi
-  exec 8>>"$claims/lock"
+  exec 8<"$claims/lock"
   if ! flock -w 5 8 || ! hold_claim; then
     frame lacks "$1" 'timed out waiting for the GPU lock on this host'
     exec 8>&-
@@ -276,7 +278,8 @@ claim() { # claim KEY COUNT [BUT,...]
   fi
   all=$(free_devices "${3-}" | wc -l)
   if [ "$all" -lt "$2" ]; then
-    frame lacks "$1" "lacks $2 free GPUs: $((all)) of its $(($(chosen_devices | wc -l))) are free"
+    others=$(other_users | tr '\n' ' ')
+    frame lacks "$1" "lacks $2 free GPUs: $((all)) of its $(($(chosen_devices | wc -l))) are free${others:+; others are of jobs of ${others% }}"
   else
     picked=$(free_devices "${3-}" | head -n "$2")
     for device in $picked; do
@@ -289,7 +292,7 @@ claim() { # claim KEY COUNT [BUT,...]
     done
     own=
     for device in $picked; do
-      echo "$agent" >"$(claim_file "$device")"
+      echo >"$(device_files "$device")$agent"
       own=$own${own:+,}$device
     done
     eval "gpus_$1=\$own"
@@ -298,9 +301,16 @@ claim() { # claim KEY COUNT [BUT,...]
   exec 8>&-
 }
 
+# Who cannot read it cannot see that it is locked.
+make_readable() (
+  umask 022
+  set -C
+  [ -e "$1" ] || : >"$1"
+)
+
 hold_claim() {
   [ -z "$holds" ] || return 0
-  exec 9>>"$claims/$agent"
+  exec 9<"$claims/$agent"
   flock -n 9 && holds=1
 }
 
@@ -311,9 +321,7 @@ free() { # free KEY
     device=${own%%,*}
     own=${own#"$device"}
     own=${own#,}
-    holder=
-    read -r holder <"$(claim_file "$device")"
-    [ "$holder" != "$agent" ] || rm -f "$(claim_file "$device")"
+    rm -f "$(device_files "$device")$agent"
   done
 }
 

@@ -1,9 +1,9 @@
-# What a host has, and who has it. A rank takes its GPUs by a line in a file of each device, and holds a
-# lock for as long as a process of it is left. Jobs that are started here keep to it too (gpu_claims.h).
+# What a host has, and who has it. A rank takes its GPUs by a file of each device, and holds a lock for as
+# long as a process of it is left. Jobs of all users keep to it, those that are started here, too (see
+# gpu_claims.h).
 say() { printf '%s\n' "$*"; }
 
-# A private folder of the user's: of each job that has been here (hosts/UID/NUMBER), until it is deleted,
-# and of who has which GPU.
+# A private folder of the user's: of each job that has been here (hosts/UID/NUMBER), until it is deleted.
 case ${XDG_STATE_HOME-} in
   /*) store=$XDG_STATE_HOME/dtrain ;;
   *) store=$HOME/.local/state/dtrain ;;
@@ -28,7 +28,14 @@ say_address() {
   say "address $address"
 }
 
-claims=${DTRAIN_GPU_CLAIMS:-$store/gpus@$(uname -n)}
+claims=${DTRAIN_GPU_CLAIMS-}
+if [ -n "$claims" ]; then
+  :
+elif [ -k /run/lock ]; then
+  claims=/run/lock/dtrain-gpus
+else
+  claims=/var/tmp/dtrain-gpus
+fi
 
 # Those of a CUDA_VISIBLE_DEVICES, up to the first that is no device, as CUDA reads it.
 visible_devices() (
@@ -89,8 +96,9 @@ chosen_devices() {
   done
 }
 
-# By its index, though a job names it by its UUID, or by the first of that, as CUDA takes it.
-claim_file() {
+# What the files of who has it begin with: its index, though a job names it by its UUID, or by the first of
+# that, as CUDA takes it.
+device_files() {
   name=$1
   case $1 in
     GPU-*)
@@ -106,13 +114,27 @@ claim_file() {
       done
       ;;
   esac
-  printf '%s/gpu-%s' "$claims" "$(printf %s "$name" | tr / _)"
+  printf '%s/gpu-%s.' "$claims" "$(printf %s "$name" | tr / _)"
+}
+
+# By the claim that a device's file is of. Of another user's, that it is locked is all that counts.
+is_held() { # is_held FILE
+  claim=$claims/${1##*.}
+  [ -f "$claim" ] && [ -r "$claim" ] && ! flock -ns 7 7<"$claim"
 }
 
 is_free() {
-  holder=
-  { read -r holder <"$(claim_file "$1")"; } 2>/dev/null
-  [ -z "$holder" ] || ! [ -e "$claims/$holder" ] || flock -ns "$claims/$holder" true
+  for holder in "$(device_files "$1")"*; do
+    ! is_held "$holder" || return
+  done
+}
+
+other_users() {
+  for device in $(chosen_devices); do
+    for holder in "$(device_files "$device")"*; do
+      if is_held "$holder" && ! [ -O "$holder" ]; then stat -c %U "$holder"; fi
+    done
+  done | sort -u
 }
 
 # Those that no rank has.
@@ -123,14 +145,17 @@ free_devices() { # free_devices [BUT,...]
   done
 }
 
-# Ends what a job that was started there left on a device, whose supervisor was killed
+# Ends what a job of the user's that was started there left on a device, whose supervisor was killed
 # (gpu_claims.h); false where some of it, $left, is there after all.
 end_last_user() {
-  uid=
-  { read -r holder && read -r uid; } <"$(claim_file "$1")" 2>/dev/null
-  [ -n "$uid" ] && [ -e "$claims/$holder" ] || return 0
-  kill_job "$uid" || return
-  rm -f "$claims/$holder"
+  for holder in "$(device_files "$1")"*; do
+    if [ -L "$holder" ] || ! [ -f "$holder" ] || ! [ -O "$holder" ] || is_held "$holder"; then continue; fi
+    claim=$claims/${holder##*.}
+    uid=
+    read -r uid <"$holder"
+    if [ -n "$uid" ] && [ -e "$claim" ]; then kill_job "$uid" || return; fi
+    rm -f "$claim" "$holder"
+  done
 }
 
 # All that has the job's uid in its environment; false where some of it, $left, is there after all.

@@ -7,6 +7,7 @@ import select
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -261,17 +262,17 @@ def test_a_connection_that_is_closed_ends_the_ranks_and_the_agent(start, home):
     assert folder.exists()
 
 
+def claim(agent, key, count):
+    """What it is given, or what the host lacks."""
+    seen = len(agent.hear().frames)
+    agent.say(f"claim {key} {count}")
+    until(lambda: len(agent.hear().frames) > seen, "the agent answers")
+    return agent.frames[seen][2].decode()
+
+
 def test_gpus_are_given_to_one_rank_at_a_time(start, home):
     home.env["DTRAIN_LOCAL_GPUS"] = "4"
     agent, other = start(), start()
-
-    def claim(one, key, count):
-        """What it is given, or what the host lacks."""
-        seen = len(one.hear().frames)
-        one.say(f"claim {key} {count}")
-        until(lambda: len(one.hear().frames) > seen, "the agent answers")
-        return one.frames[seen][2].decode()
-
     assert [claim(agent, key, count) for key, count in ((1, 2), (2, 1))] == ["0,1", "2"]
     assert claim(other, 6, "1 3,GPU-b") == "lacks 1 free GPUs: 0 of its 4 are free"
     assert claim(other, 1, 2) == "lacks 2 free GPUs: 1 of its 4 are free"
@@ -292,6 +293,45 @@ def test_gpus_are_given_to_one_rank_at_a_time(start, home):
     assert other.end() == 0
     last = start()
     assert claim(last, 1, 4) == "0,1,2,3"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_gpu_of_another_users_rank_is_not_free_and_it_is_said_whose(start, home):
+    words = [home.dtrain_path, "submit", "-b", "local", "--gpus=4", "--dry-run", "--", "true"]
+    with tempfile.TemporaryDirectory() as everybodys:
+        os.chmod(everybodys, 0o1777)
+        home.env.update(DTRAIN_LOCAL_GPUS="4", DTRAIN_GPU_CLAIMS=f"{everybodys}/gpus")
+        agent = start()
+        assert claim(agent, 1, 3) == "0,1,2"
+        other = start(under=["env", f"XDG_STATE_HOME={everybodys}/state",
+                             "setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"])
+        assert claim(other, 1, 2) == "lacks 2 free GPUs: 1 of its 4 are free; others are of jobs of root"
+        assert claim(other, 2, 1) == "3"
+        assert claim(agent, 2, 1) == "lacks 1 free GPUs: 0 of its 4 are free; others are of jobs of nobody"
+        local = home.run(words).err
+        assert "4 of 4 GPUs are shared with other jobs: see dtrain list; nobody has some, too" in local
+        assert other.end() == 0
+        assert claim(agent, 3, 1) == "3"
+
+
+@pytest.mark.skipif(not CAN_MOUNT, reason="the kernel lets nobody mount here")
+@pytest.mark.parametrize("mode, folder", [(0o1777, "lock"), (0o755, "var-tmp")])
+def test_all_that_a_machine_runs_records_its_gpus_in_one_folder(start, home, mode, folder):
+    """Also where nobody but root can write in /run/lock."""
+    for each in ("lock", "var-tmp"):
+        (home.folder / each).mkdir()
+    (home.folder / "lock").chmod(mode)
+    under = ["unshare", "-m", "sh", "-c", 'mount --bind "$HOME/lock" /run/lock && '
+             'mount --bind "$HOME/var-tmp" /var/tmp && umask 077 && exec "$@"', "sh"]
+    del home.env["DTRAIN_GPU_CLAIMS"]
+    home.env["DTRAIN_LOCAL_GPUS"] = "1"
+    agent = start(under=under)
+    assert claim(agent, 1, 1) == "0"
+    claims = home.folder / folder / "dtrain-gpus"
+    assert claims.stat().st_mode & 0o7777 == 0o1777
+    assert (claims / "lock").stat().st_mode & 0o777 == 0o644
+    words = [home.dtrain_path, "submit", "-b", "local", "--gpus=1", "--dry-run", "--", "true"]
+    assert "1 of 1 GPUs are shared with other jobs" in home.run([*under, *words]).err
 
 
 @pytest.mark.parametrize("said, devices", [
@@ -337,7 +377,7 @@ def test_a_gpu_is_one_whether_a_job_names_it_by_its_index_or_its_uuid(start, hom
 
 def test_a_registry_that_cannot_be_written_is_said_and_stops_no_rank(start, home):
     home.env["DTRAIN_LOCAL_GPUS"] = "4"
-    pathlib.Path(home.env["DTRAIN_GPU_CLAIMS"], "lock").mkdir(parents=True)
+    pathlib.Path(home.env["DTRAIN_GPU_CLAIMS"]).touch()
     agent = start()
     agent.start(1, "echo here; exec sleep 600")
     agent.await_lines(1, 1)

@@ -53,7 +53,7 @@ def test_a_rank_without_gpus_sees_none_and_the_users_word_wins(ssh):
 def test_jobs_of_this_machine_and_over_ssh_are_given_no_gpu_twice(ssh, ssh_home, ssh_hosts):
     """As if this machine were host1, to which others have an ssh: one registry of claims."""
     there = {"DTRAIN_SSH_HOSTS": "host1"}
-    here = {"DTRAIN_GPU_CLAIMS": f"{ssh_hosts.folder}/home1/.local/state/dtrain/gpus@host1", "DTRAIN_LOCAL_GPUS": "4",
+    here = {"DTRAIN_GPU_CLAIMS": f"{ssh_hosts.folder}/gpus1", "DTRAIN_LOCAL_GPUS": "4",
             "DTRAIN_BACKEND": "local"}
     ssh.submit("far", *SHOW, flags=["--gpus=1", "--grace-period=1s"], env=there)
     assert devices(ssh, "far", 0) == ["0"]

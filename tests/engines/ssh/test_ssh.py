@@ -292,8 +292,8 @@ def test_processes_that_nobody_can_kill_are_named_and_stop_nothing(ssh, ssh_host
 
 
 def test_a_gpu_is_nobodys_while_a_process_of_its_last_job_does_not_end(ssh, ssh_hosts, frozen):
-    claims = "~/.local/state/dtrain/gpus@$(uname -n)"
-    ssh_hosts.on("host3", f"mkdir -pm 700 {claims}; printf 'gone\\nlost\\n\\n' >{claims}/gpu-1; >{claims}/gone; "
+    claims = f"{ssh_hosts.folder}/gpus3"
+    ssh_hosts.on("host3", f"mkdir -pm 1777 {claims}; printf 'lost\\n\\n' >{claims}/gpu-1.gone; >{claims}/gone; "
                  f"DTRAIN_JOB_UID=lost setsid cat {frozen}/x >/dev/null 2>&1 </dev/null & true")
     refused = ssh.submit("next", "true", flags=["--gpus=4"], env={"DTRAIN_SSH_HOSTS": "host3"},
                          expect=EXIT_ENGINE)

@@ -2,15 +2,22 @@
 
 #include "../temporary_folder.h"
 #include "backends/local/gpus.h"
+#include "backends/support/os/files.h"
 #include "submit/errors.h"
 #include "tests/unit/variable.h"
 
 #include <doctest/doctest.h>
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <climits>
+#include <exception>
 #include <filesystem>
+#include <functional>
 
 namespace dtrain {
 namespace {
@@ -70,7 +77,7 @@ TEST_CASE_FIXTURE(Fixture, "where devices are shared, the first to have one keep
 TEST_CASE_FIXTURE(Fixture, "a device is nobody's while a process of its last job does not end") {
   std::filesystem::create_directory(path);
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  temporary.write("claims/gpu-1", "abc\nlost-uid\n\n");
+  temporary.write("claims/gpu-1.abc", "lost-uid\n\n");
   temporary.write("claims/abc", ""); // Of a supervisor that was killed.
   std::vector<ProcessId> left{this_process()};
   const auto end = [&](const std::string& uid, const std::string&) {
@@ -87,13 +94,68 @@ TEST_CASE_FIXTURE(Fixture, "a device is nobody's while a process of its last job
   left.clear();
   CHECK(claim());
   CHECK(!std::filesystem::exists(path + "/abc"));
+  CHECK(!std::filesystem::exists(path + "/gpu-1.abc"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "a claim leaves nothing where one of its files cannot be made") {
+  const Names all{"0", std::string(NAME_MAX, 'x')};
+  CHECK_THROWS_WITH_AS(claim_gpus({all}, 0, user), doctest::Contains("chmod 1777"), EngineError);
+  CHECK(unclaimed_gpus(all) == all);
+  std::filesystem::remove(path + "/lock");
+  CHECK(std::filesystem::is_empty(path));
+}
+
+/// In whose name a child process runs: nobody.
+constexpr uid_t k_other = 65534;
+
+TEST_CASE_FIXTURE(Fixture, "a device of another user's rank is not free, and it is said whose" *
+                               doctest::skip(geteuid() != 0)) {
+  const auto own = claim_gpus({{"0"}}, 0, user);
+  const auto as_other = [&](const std::function<bool()>& does) {
+    const pid_t child = fork();
+    if (child == 0) {
+      try {
+        _exit(setuid(k_other) == 0 && does() ? 0 : 1);
+      } catch (const std::exception& error) { // Not to doctest: it would go on with other tests.
+        write_all(STDERR_FILENO, error.what());
+        _exit(1);
+      }
+    }
+    int status = 1;
+    return waitpid(child, &status, 0) == child && status == 0;
+  };
+  const auto end = [](const std::string&, const std::string&) -> std::vector<ProcessId> {
+    throw Error("a job that another user's file names is not to be ended");
+  };
+  using std::filesystem::perms;
+  std::filesystem::permissions(temporary.path(), perms::group_exec | perms::others_exec,
+                               std::filesystem::perm_options::add);
+  CHECK(as_other([&] {
+    return unclaimed_gpus({"0", "1"}) == Names{"1"} && other_users_of({"0", "1"}).size() == 1 &&
+           !claim_gpus({{"0"}}, 0, user, end) && claim_gpus({{"1"}}, 0, user, end);
+  }));
+  // What the child's claim has left, as of one that was killed.
+  temporary.write("claims/gpu-1.abc", "lost-uid\n\n");
+  temporary.write("claims/abc", "");
+  for (const char* file : {"claims/gpu-1.abc", "claims/abc"}) {
+    REQUIRE(chown((temporary / file).c_str(), k_other, k_other) == 0);
+  }
+  Fd lock(open((path + "/abc").c_str(), O_RDONLY | O_CLOEXEC));
+  REQUIRE(flock(lock.get(), LOCK_EX | LOCK_NB) == 0);
+  CHECK(unclaimed_gpus({"0", "1"}).empty());
+  const passwd* other = getpwuid(k_other);
+  CHECK(other_users_of({"0", "1"}) ==
+        std::set<std::string>{other == nullptr ? "user 65534" : other->pw_name});
+  lock.reset();
+  CHECK(claim_gpus({{"1"}}, 0, user, end));
+  CHECK(std::filesystem::exists(path + "/abc"));
 }
 
 /// As templates/ssh/agent.sh does it.
 TEST_CASE_FIXTURE(Fixture, "a claim of a rank over ssh counts as long as it is held") {
   std::filesystem::create_directory(path);
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  temporary.write("claims/gpu-1", "abc\n");
+  temporary.write("claims/gpu-1.abc", "\n");
   Fd lock(open((path + "/abc").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   REQUIRE(flock(lock.get(), LOCK_EX | LOCK_NB) == 0);
   CHECK(unclaimed_gpus({"0", "1"}) == Names{"0"});
